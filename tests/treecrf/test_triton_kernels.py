@@ -38,6 +38,15 @@ def test_far_terms_of_several_widths_together_equal_the_reference(observed):
     checks.test_log_partition_each_gradient_and_marginals("triton", "cpu", case)
 
 
+@interpreted
+def test_far_terms_of_spans_that_several_tiles_share(monkeypatch):
+    """A tile of four blocks of four cells holds the first words of a span of nine, and the next tile the others."""
+    tiles = triton_kernels.Shape(2, 4, 4, 1, 2, 8, 1, FAR=True, FT=2, FI=4)
+    monkeypatch.setattr(triton_kernels, "shape_for", lambda *_: tiles)
+    errors = checks.sum_errors("triton", Case((11,), head=False, mute=False), "cpu")
+    assert max(errors.values()) < 2e-6
+
+
 def with_invalid(part: str, value: float) -> tuple[Potentials, str]:
     given = lexical([3, 4], seed=1)
     cell = {"span": (0, 2), "arc": (2, 0), "root": (3,), "inherit": (1, 3), "head": (1, 3, 2)}[part]
@@ -97,9 +106,14 @@ def test_samples_follow_the_marginals(device):
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("n", [30, 63, 100])
-def test_fast_sums_keep_the_precision_of_float32(n):
-    case = Case((n, n // 2), head=False, mute=False)
+@pytest.mark.parametrize(
+    "lengths",
+    [(30, 15), (63, 31), (100, 50), (31,) * 40, (50,) * 40, (60, 45) * 50, (90, 40, 55) * 40, (60, 45) * 150],
+    ids=lambda lengths: f"{len(lengths)} x {lengths[0]}",
+)
+def test_fast_sums_keep_the_precision_of_float32(lengths):
+    """In small batches several programs share a sentence; in large ones each has one, whose tiles share spans."""
+    case = Case(lengths, head=False, mute=False)
     errors = checks.sum_errors("triton", case, "cuda")
     assert max(error for name, error in errors.items() if name != "value") < 3e-6  # 8.2e-7 measured
 

@@ -101,8 +101,8 @@ def share_of(many, member, group):
 
 
 @triton.jit
-def far_bases(exponent, bound, first, last, narrow, length, n, FT: tl.constexpr, FI: tl.constexpr):
-    """Write into `exponent` the largest bound of the far splits of each span of the block, for starts first:last."""
+def far_bases(bound, first, last, narrow, length, n, FT: tl.constexpr, FI: tl.constexpr):
+    """Write into `bound` the largest bound of the far splits of each span of the block, for starts first:last."""
     slot = tl.arange(0, FT)[:, None]
     splits = narrow - ENDS + 1
     for e0 in range(0, (last - first) * WIDTHS, FI):
@@ -117,7 +117,7 @@ def far_bases(exponent, bound, first, last, narrow, length, n, FT: tl.constexpr,
             k = k_first[None, :] + tl.minimum(t0 + slot, splits - 1)
             sum_of_bounds = tl.load(bound + i[None, :] * n + k - 1) + tl.load(bound + k * n + j[None, :] - 1)
             base = tl.maximum(base, sum_of_bounds)
-        tl.store(exponent + i * n + j - 1, tl.max(base, 0), live)
+        tl.store(bound + i * n + j - 1, tl.max(base, 0), live)
 
 
 @triton.jit
@@ -148,13 +148,13 @@ def values_at(values, row, step, ok, other: tl.constexpr, MANY: tl.constexpr):
 
 
 @triton.jit
-def bases_of(exponent, i, j, length, n):
+def bases_of(bound, i, j, length, n):
     """The exponent of the far sum of each span; if no split is possible, so large that all terms vanish."""
     bases = ()
     for u in tl.static_range(STARTS):
         for w in tl.static_range(WIDTHS):
             inside = j + u + w <= length
-            base = tl.load(exponent + (i + u) * n + j + u + w - 1, inside, other=LOG_ZERO)
+            base = tl.load(bound + (i + u) * n + j + u + w - 1, inside, other=LOG_ZERO)
             bases = bases + (tl.where(base > MIN_EXPONENT, base, -LOG_ZERO)[None, :],)
     return bases
 
@@ -166,7 +166,8 @@ def far_splits(
 ):  # fmt: skip
     """COMPLETE over the far splits, for this program's share of all cells of the block.
 
-    The far sums are stored in the headed cells, and their exponents in `exponent`.
+    The far sums are stored in the headed cells, and their exponents in `bound`: COMPLETE writes the exponent of a span
+    with its first cells, and may read that of the far sum for other cells later; ATTACH writes its bound.
     """
     tiles = tl.cdiv(length - narrow, STARTS)
     per_tile = (narrow + ENDS + 2 * V - 2) // V
@@ -175,7 +176,7 @@ def far_splits(
     first, last = share_of(tiles * per_tile, member, group)
     # Programs that share a tile find the same bases for it, each for itself.
     starts_end = tl.minimum(tl.cdiv(last, per_tile) * STARTS, length - narrow)
-    far_bases(exponent, bound, first // per_tile * STARTS, starts_end, narrow, length, n, FT, FI)
+    far_bases(bound, first // per_tile * STARTS, starts_end, narrow, length, n, FT, FI)
     tl.debug_barrier()
     for e0 in range(first, last, FI):
         e = e0 + tl.arange(0, FI)
@@ -184,7 +185,7 @@ def far_splits(
         i = e // per_tile * STARTS
         x = ((i // V + e % per_tile) * V)[:, None] + tl.arange(0, V)[None, :]
         j = i + narrow + 1
-        bases = bases_of(exponent, i, j, length, n)
+        bases = bases_of(bound, i, j, length, n)
         totals = no_sums(FT, FI, V)
         for t0 in range(0, splits, FT):
             t = t0 + slot

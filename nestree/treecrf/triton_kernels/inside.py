@@ -181,7 +181,7 @@ def sum_of_splits(
         if skipped > 0:
             row = i * n + j - 1
             first = (slot == 0)[:, None]
-            reached = tl.where(first, tl.load(exponent + row)[None, :], LOG_ZERO)
+            reached = tl.where(first, tl.load(bound + row)[None, :], LOG_ZERO)
             far = tl.load(chart + row[:, None] * pitch + x)
             total = tl.where(first[:, :, None], far[None, :, :], 0.0)
     splits = width - 1 - skipped
