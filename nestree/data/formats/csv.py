@@ -12,6 +12,7 @@ entity around it. An entity with several labels has a row for each. Read are als
 import csv
 import re
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 
 from nestree.data.alignment import AnnotatedText, Mention
@@ -21,8 +22,9 @@ from nestree.errors import DataError
 from nestree.types import Document
 
 COLUMNS = ("doc_id", "entity", "start", "end", "text", "label", "score", "head", "depth", "parent")
-NAMES = {"document_id": "doc_id", "entity_type": "label", "type": "label"}  # of others -> ours
 DERIVED = {*COLUMNS, "spans"}
+# In lower case -> ours; the names of further columns stay as they are.
+NAMES = {name: name for name in DERIVED} | {"document_id": "doc_id", "entity_type": "label", "type": "label"}
 
 
 def read(path: Path, report: ConversionReport, *, texts: str = "") -> Iterator[AnnotatedText]:
@@ -51,21 +53,20 @@ def read(path: Path, report: ConversionReport, *, texts: str = "") -> Iterator[A
 def parse_rows(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
     """Each row with its place; a quoted cell may run over several lines."""
     lines = (line + "\n" for _, line in read_lines(path))
-    header = next(lines, "").strip("\n")
-    delimiter = max("\t,;", key=header.count)
-    names = [NAMES.get(name.strip().lower(), name.strip().lower()) for name in header.split(delimiter)]
-    if "doc_id" not in names or "label" not in names or not {"spans", "start"} & {*names}:
-        raise DataError(
-            f"{path}:1: a table of entities needs the columns doc_id, label, and start and end or spans, and has "
-            f"{', '.join(names)[:80] or 'none'}."
-        )
-    table = csv.reader(lines, delimiter=delimiter, strict=True)
+    header = next(lines, "")
+    table = csv.reader(chain([header], lines), delimiter=max("\t,;", key=header.count), strict=True)
     try:
-        while (place := f"{path}:{table.line_num + 2}") and (cells := next(table, None)) is not None:
+        names = [NAMES.get(name.strip().lower(), name.strip()) for name in next(table)]
+        if "doc_id" not in names or "label" not in names or not {"spans", "start"} & {*names}:
+            raise DataError(
+                f"{path}:1: a table of entities needs the columns doc_id, label, and start and end or spans, and has "
+                f"{', '.join(names)[:80] or 'none'}."
+            )
+        while (place := f"{path}:{table.line_num + 1}") and (cells := next(table, None)) is not None:
             if any(cells):
                 yield place, dict(zip(names, cells, strict=False))
     except csv.Error as why:
-        raise DataError(f"{path}:{table.line_num + 1}: this is not a row of a table: {why}.") from None
+        raise DataError(f"{path}:{table.line_num}: this is not a row of a table: {why}.") from None
 
 
 def parse_mention(row: dict[str, str], report: ConversionReport) -> Mention:

@@ -156,7 +156,7 @@ def detect_content(path: Path) -> str | None:
         return detect_json(path, text)
     if path.suffix == ".txt" and path.with_suffix(".ann").exists():
         return "brat"
-    header = {name.strip().lower() for name in re.split(r"[\t,;]", text.partition("\n")[0])}
+    header = {name.strip(' "').lower() for name in re.split(r"[\t,;]", text.partition("\n")[0])}
     if header & {"spans", "start"} and header & {"doc_id", "document_id"}:
         return "csv"
     fields = text.partition("\n")[0].split("|")

@@ -71,8 +71,12 @@ def test_tables_of_bionne(tmp_path):
     (tmp_path / "texts" / "d1.txt").write_text("He left an old, big army.")
     (document,), report = documents(tmp_path / "train.tsv", words="whitespace")
     assert phrases(document.sentences[0]) == [("old, big army.", "ORG"), ("army.", "ORG")]
-    assert document.sentences[0].entities[0].extra == {"umls_cui": "C1"}
+    assert document.sentences[0].entities[0].extra == {"UMLS_CUI": "C1"}
     assert report.counts["fragments joined: the entity holds what is between them, too"] == 1
+    header, _, rows = BIONNE.partition("\n")
+    quoted = "\t".join(f'"{name}"' for name in header.title().split("\t"))
+    write_files(tmp_path, quoted_tsv=f"{quoted}\n{rows}")
+    assert documents(tmp_path / "quoted.tsv", words="whitespace")[0] == [document]
     with pytest.raises(DataError, match=r"d1.txt does not exist. Name the folder"):
         documents(tmp_path / "train.tsv", texts=str(tmp_path / "none"))
     write_files(tmp_path, train_tsv=BIONNE.replace("20-24", "x"))
