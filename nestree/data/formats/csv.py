@@ -30,10 +30,14 @@ NAMES = {name: name for name in DERIVED} | {"document_id": "doc_id", "entity_typ
 def read(path: Path, report: ConversionReport, *, texts: str = "") -> Iterator[AnnotatedText]:
     """The documents of a table, in the order in which their ids appear.
 
-    texts: the folder of the texts, ID.txt each; if it is not given, that of the table, or a folder in it.
+    texts: the folder of the texts, ID.txt each, in it or in folders in it; if it is not given, that of the table.
     """
     folder = Path(texts) if texts else path.parent
-    found = {file.stem: file for file in sorted(folder.rglob("*.txt"), reverse=True)}
+    found: dict[str, list[Path]] = {}  # by all ends of their paths, x/y/a.txt by x/y/a, y/a and a
+    for file in sorted(folder.rglob("*.txt")):
+        parts = file.relative_to(folder).with_suffix("").parts
+        for k in range(len(parts)):
+            found.setdefault("/".join(parts[k:]), []).append(file)
     mentions: dict[str, list[Mention]] = {}
     for place, row in parse_rows(path):
         with skip_bad(report, place):
@@ -41,13 +45,20 @@ def read(path: Path, report: ConversionReport, *, texts: str = "") -> Iterator[A
             of_document.append(parse_mention(row, report))
     for id, of_document in mentions.items():
         with skip_bad(report):
-            if id not in found:
+            files = found.get(id, [])
+            if (exact := folder / f"{id}.txt") in files:
+                files = [exact]
+            if not files:
                 raise DataError(
                     f"{path}: there is no text of document {id!r:.60}: {folder / id}.txt does not exist. Name the "
                     "folder of the texts with the option `texts`."
                 )
-            text = read_text(found[id])
-            yield AnnotatedText(text, of_document, str(path), id, source=str(found[id]))
+            if len(files) > 1:
+                raise DataError(
+                    f"{path}: document {id!r:.60} has several texts: {files[0]} and {files[1]}. Name the folder of one "
+                    "with the option `texts`, or write its path as the id."
+                )
+            yield AnnotatedText(read_text(files[0]), of_document, str(path), id, source=str(files[0]))
 
 
 def parse_rows(path: Path) -> Iterator[tuple[str, dict[str, str]]]:

@@ -84,6 +84,22 @@ def test_tables_of_bionne(tmp_path):
         documents(tmp_path / "train.tsv")
 
 
+def test_texts_of_a_table_are_found_by_their_paths(tmp_path):
+    def texts(*ids, **options):
+        write_files(tmp_path, t_csv="doc_id,start,end,label\n" + "".join(f"{id},0,1,X\n" for id in ids))
+        return [document.text for document in documents(tmp_path / "t.csv", **options)[0]]
+
+    for name in ("x/a", "x/b", "y/a", "x/y/c"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / f"{name}.txt").write_text(name)
+    assert texts("y/a", "b", "x/a", "y/c") == ["y/a", "x/b", "x/a", "x/y/c"]
+    assert texts("a", texts=str(tmp_path / "y")) == ["y/a"]
+    with pytest.raises(DataError, match=r"'a' has several texts: .*/x/a.txt and .*/y/a.txt. Name the folder"):
+        texts("a")
+    (tmp_path / "a.txt").write_text("nearest")
+    assert texts("a") == ["nearest"]
+
+
 def test_csv_has_a_row_for_each_entity_and_is_read_with_its_texts(tmp_path):
     text = "leaders of the army, no"
     entities = [Entity(0, 4, "person", 0, 0.9), Entity(2, 4, "org", 3), Entity(2, 4, "group", 3, 0.25)]
