@@ -5,7 +5,7 @@
     a,1,11,19,the army,organization,0.78,army,1,0
 
 Written are these columns: `entity` numbers the entities of a document from 0, `parent` is the number of the smallest
-entity around it. An entity with several labels has a row for each. Read are also the columns of BioNNE: `document_id`,
+entity around it. A span that is annotated several times has a row for each. Read are also the columns of BioNNE: `document_id`,
 `text`, `entity_type`, and `spans` such as 10-14,20-25. Offsets count characters, ends are exclusive.
 """
 
@@ -17,6 +17,7 @@ from pathlib import Path
 
 from nestree.data.alignment import AnnotatedText, Mention
 from nestree.data.formats.common import parse_probability, report_losses, skip_bad
+from nestree.data.formats.jsonl import ENTITY_KEYS, to_text_record
 from nestree.data.io import ConversionReport, atomic_writer, read_lines, read_text
 from nestree.errors import DataError
 from nestree.types import Document
@@ -98,7 +99,7 @@ def parse_mention(row: dict[str, str], report: ConversionReport) -> Mention:
 
 
 def write(documents: Iterable[Document], path: Path, report: ConversionReport) -> None:
-    """One row for each label of each entity; .tsv: with tabs. Texts are not written."""
+    """One row for each annotation of a span; .tsv: with tabs. Texts are not written."""
     with atomic_writer(path) as file:
         delimiter = "\t" if ".tsv" in path.suffixes else ","
         table, quoting = (
@@ -110,12 +111,11 @@ def write(documents: Iterable[Document], path: Path, report: ConversionReport) -
             if not document.entities:
                 report.note("documents without entities not written: csv has no row for them", place)
                 report.unwritten_documents += 1
-            number = {id(entity): k for k, entity in enumerate(document.entities)}
-            for entity in document.entities:
-                parent = number.get(id(entity.parent), "")
-                head = entity.head.text if entity.head else ""
-                for label, score in zip(entity.labels, entity.scores, strict=True):
-                    span = (number[id(entity)], entity.start, entity.end, entity.text)
-                    row = (document.id or place, *span, label, score, head, entity.depth, parent)
+            for number, entity in enumerate(to_text_record(document)["entities"]):
+                for label in entity["labels"]:
+                    values = entity | {key: label[key] for key in ENTITY_KEYS & label.keys()}
+                    values |= {"doc_id": document.id or place, "entity": number}
+                    values["head"] = values["head"] and values["head"]["text"]
+                    row = [values[column] for column in COLUMNS]
                     # Python before 3.13 does not see that a carriage return needs quotes.
                     (quoting if "\r" in "".join(map(str, row)) else table).writerow(row)

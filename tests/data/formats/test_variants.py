@@ -102,7 +102,8 @@ def test_texts_of_a_table_are_found_by_their_paths(tmp_path):
 
 def test_csv_has_a_row_for_each_entity_and_is_read_with_its_texts(tmp_path):
     text = "leaders of the army, no"
-    entities = [Entity(0, 4, "person", 0, 0.9), Entity(2, 4, "org", 3), Entity(2, 4, "group", 3, 0.25)]
+    entities = [Entity(0, 4, "person", 0, 0.9), Entity(2, 4, "org", 2), Entity(2, 4, "group", 3, 0.25)]
+    entities.append(Entity(2, 4, "org", 2, extra={"text": "not this"}))
     sentence = Sentence(text.split(), entities).with_text()
     document = Document([sentence], text, "d")
     io.write(document, tmp_path / "a.csv")
@@ -111,7 +112,8 @@ def test_csv_has_a_row_for_each_entity_and_is_read_with_its_texts(tmp_path):
     assert [(r["start"], r["end"], r["text"], r["label"], r["score"], r["head"]) for r in rows] == [
         ("0", "20", "leaders of the army,", "person", "0.9", "leaders"),
         ("11", "20", "the army,", "group", "0.25", "army,"),
-        ("11", "20", "the army,", "org", "", "army,"),
+        ("11", "20", "the army,", "org", "", "the"),
+        ("11", "20", "the army,", "org", "", "the"),
     ]
     assert [(r["doc_id"], r["entity"], r["depth"], r["parent"]) for r in rows[:2]] == [
         ("d", "0", "0", ""),
