@@ -29,9 +29,8 @@ class Conversion:
     def as_json(self) -> dict[str, Any]:
         """The sizes and changes of both sides. Documents are counted as the files have them."""
         documents = self.reading.documents - self.reading.bare_sentences
-        written = (
-            0 if self.target_format in WITHOUT_DOCUMENTS else documents - self.writing.unwritten_documents
-        )
+        has_documents = self.target_format not in WITHOUT_DOCUMENTS
+        written = max(0, documents - self.writing.unwritten_documents) if has_documents else 0
         sides = {
             "read": (self.source, self.source_format, self.reading),
             "written": (self.target, self.target_format, self.writing),
@@ -41,7 +40,7 @@ class Conversion:
                 "path": str(path),
                 "format": format,
                 "documents": written if verb == "written" else documents,
-                "sentences": report.sentences,
+                "sentences": report.sentences - report.unwritten_sentences,
                 "entities": report.entities,
                 "changes": [
                     {"what": what, "times": times, "places": report.places[what]}

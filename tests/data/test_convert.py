@@ -33,11 +33,17 @@ def test_documents_that_a_format_has_no_place_for_are_counted(tmp_path):
     entities = {"one": [{"start": 0, "end": 12, "label": "ORG"}]}
     lines = [{"text": t, "doc_id": name, "entities": entities.get(name, [])} for name, t in texts.items()]
     source.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    for name, documents in (("a.csv", 1), ("words.jsonl", 2)):
-        options = {"by": "words"} if name == "words.jsonl" else {}
-        conversion = convert(source, tmp_path / name, write_options=options)
-        assert conversion.as_json()["read"]["documents"] == 3
-        assert conversion.as_json()["written"]["documents"] == documents
+    for name, format, documents, sentences in [
+        ("a.csv", None, 1, 1),
+        ("words.jsonl", None, 2, 2),
+        ("set", "datasets", 2, 2),
+        ("a.iob2", None, 0, 2),
+    ]:
+        sides = convert(source, tmp_path / name, target_format=format).as_json()
+        assert sides["read"]["documents"] == 3
+        assert (sides["written"]["documents"], sides["written"]["sentences"]) == (documents, sentences)
+    sides = convert(tmp_path / "a.iob2", tmp_path / "b.csv").as_json()
+    assert (sides["written"]["documents"], sides["written"]["sentences"]) == (0, 1)
     with open(tmp_path / "a.csv", newline="") as file:  # a carriage return is quoted
         assert [row["text"] for row in csv.DictReader(file)] == ["Bank\rof Oslo"]
 

@@ -14,7 +14,7 @@ COUNTED = Path(__file__).parent / "fixtures" / "commands" / "counted.jsonl"
 
 def test_every_number_of_a_file_counted_by_hand():
     found = statistics.count(read(COUNTED))
-    assert vars(found) == {
+    assert statistics.as_json({"": found})[""] == {
         "documents": 3,
         "sentences": 5,
         "nested_sentences": 3,  # a-1, b-2, c-1; the two Rome of a-2 are one entity given twice
@@ -54,6 +54,10 @@ def test_statistics_of_parts_add_up():
     documents = list(read(COUNTED))
     parts = [statistics.count(documents[:1]), statistics.count(documents[1:])]
     assert parts[0] + parts[1] == statistics.count(documents)
+    halves = [Document([s], id=d.id) for d in documents for s in d.sentences]  # by sentence
+    assert sum(
+        map(statistics.count, [[half] for half in halves]), statistics.Statistics()
+    ) == statistics.count(documents)
 
 
 def test_the_table_has_a_column_for_each_part_and_one_for_all():

@@ -138,6 +138,7 @@ def write(documents: Iterable[Document], path: Path, report: ConversionReport) -
             if not document.entities:
                 report.note("documents without entities not written: csv has no row for them", place)
                 report.unwritten_documents += 1
+                report.unwritten_sentences += len(document.sentences)
             for number, entity in enumerate(to_text_record(document)["entities"]):
                 for label in entity["labels"]:
                     values = entity | {key: label[key] for key in ENTITY_KEYS & label.keys()}
