@@ -681,7 +681,7 @@ class FilePredictor:
         if format == "jsonl" and not options and not self.options.predict_options.trees:
             by_unit = ((document, "characters" if is_text else "words") for document, is_text in documents)
             with formats.encoding_errors(target):
-                jsonl.write_mixed(by_unit, target, report)
+                jsonl.write_mixed(by_unit, target)
         else:
             formats.write((document for document, _ in documents), target, format, report, **options)
 

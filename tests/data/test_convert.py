@@ -35,7 +35,7 @@ def test_documents_that_a_format_has_no_place_for_are_counted(tmp_path):
     source.write_text("".join(json.dumps(line) + "\n" for line in lines))
     for name, format, documents, sentences in [
         ("a.csv", None, 1, 1),
-        ("words.jsonl", None, 2, 2),
+        ("words.jsonl", None, 3, 2),
         ("set", "datasets", 2, 2),
         ("a.iob2", None, 0, 2),
     ]:

@@ -347,22 +347,19 @@ def write(documents: Iterable[Document], path: Path, report: ConversionReport, *
         documents = (
             document for _, document in common.report_losses(documents, "jsonl by characters", report)
         )
-    write_mixed(((document, by) for document in documents), path, report)
+    write_mixed(((document, by) for document in documents), path)
 
 
-def write_mixed(documents: Iterable[tuple[Document, str]], path: Path, report: ConversionReport) -> None:
-    """Each document comes with how it is written: by "words" or by "characters"."""
+def write_mixed(documents: Iterable[tuple[Document, str]], path: Path) -> None:
+    """Each document comes with how it is written: by "words" or by "characters"; without sentences, by "characters"."""
     last: Record = {}
     with atomic_writer(path) as file:
         for count, (document, by) in enumerate(documents, 1):
             place = document.id or f"document {count}"
-            if by == "characters":
+            if by == "characters" or not document.sentences:
                 file.write(common.dump_json(to_text_record(document), f"{path}, {place}") + "\n")
                 last = {}
                 continue
-            if not document.sentences:
-                report.note("documents without sentences not written: jsonl has no line for them", place)
-                report.unwritten_documents += 1
             for number, (sentence, record) in enumerate(sentence_records(document)):
                 if continues(record, last) != (number > 0):
                     record["continues"] = number > 0
@@ -391,7 +388,8 @@ def to_text_record(document: Document) -> Record:
         item["score"] = item["labels"][0]["score"]
         if item["heads"] is None:
             del item["heads"]
-    if not all(sentence.complete for sentence in document.sentences):
+    is_unread = not document.sentences and bool((document.text or "").strip())  # a model has failed on it
+    if is_unread or not all(sentence.complete for sentence in document.sentences):
         record["complete"] = False
     if forbidden := common.forbidden_offsets(document):
         record["forbidden"] = [list(span) for span in forbidden]

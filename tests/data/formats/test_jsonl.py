@@ -56,6 +56,9 @@ def test_everything_a_document_can_say_is_kept(tmp_path):
         Document(sentences, text, "d"),  # the same id again, and not the same document
         Document([Sentence(["a"]), Sentence(["b"])]),  # no id, and two sentences
         Document([Sentence(["c"])]),
+        Document([], " \n", "d", {"error": "why"}),
+        Document([], ""),
+        Document([Sentence(["e"])], id="d"),
     ]
     path = tmp_path / "a.jsonl.gz"
     report = ConversionReport()
@@ -67,6 +70,11 @@ def test_everything_a_document_can_say_is_kept(tmp_path):
     assert first.sentences[0].extra == {"speaker": "A"}
     assert first.sentences[1].entities[0].extra == {"min": [1]}
     assert b"speaker" in gzip.decompress(path.read_bytes())
+    formats.write([Document([], "")], path)
+    assert list(formats.read(path)) == [Document([], "")]
+    formats.write([Document([], "He left.", extra={"error": "why"})], path)  # on which a model has failed
+    (failed,) = formats.read(path)
+    assert (failed.text, failed.extra, failed.sentences[0].complete) == ("He left.", {"error": "why"}, False)
 
 
 def test_the_tree_of_a_sentence_is_kept(tmp_path):
@@ -157,9 +165,9 @@ def test_any_json_gives_data_or_a_data_error(tmp_path, found):
     with contextlib.suppress(DataError):
         given.extend(formats.read(path, "jsonl", report))
     assert sum(len(document.sentences) for document in given) == report.sentences
-    if kept := [document for document in given if document.sentences]:
+    if given:
         formats.write(given, tmp_path / "b.jsonl")
-        assert list(formats.read(tmp_path / "b.jsonl", "jsonl")) == kept
+        assert list(formats.read(tmp_path / "b.jsonl", "jsonl")) == given
 
 
 def test_what_json_cannot_hold_is_not_written(tmp_path):
