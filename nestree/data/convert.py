@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nestree.data.formats import detect_format, detect_output_format, read, write
-from nestree.data.io import ConversionReport
+from nestree.data.io import ConversionReport, check_output_is_not_input
 from nestree.errors import plural
 
 log = logging.getLogger(__name__)
@@ -92,6 +92,8 @@ def convert(
 
     Formats are detected unless they are named. `skip_bad`: skip and list invalid records.
     """
+    same_name = (file for file in source.rglob("*") if file.name == target.resolve().name)
+    check_output_is_not_input(target, [source, *same_name])
     source_format = source_format or detect_format(source)
     target_format = target_format or detect_output_format(target)
     reading, writing = ConversionReport(skip_bad), ConversionReport(skip_bad)

@@ -2,13 +2,14 @@
 
 import csv
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from nestree.data.convert import convert
 from nestree.data.formats import read
-from nestree.errors import DataError
+from nestree.errors import DataError, InputError
 
 COUNTED = Path(__file__).parent / "fixtures" / "commands" / "counted.jsonl"
 
@@ -64,9 +65,19 @@ def test_bad_records_stop_or_are_skipped(tmp_path):
     assert conversion.as_json()["read"]["skipped"] == conversion.reading.skipped
 
 
-def test_conversion_in_place(tmp_path):
+def test_the_input_is_not_overwritten(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_bytes(COUNTED.read_bytes())
-    before = list(read(path))
-    convert(path, path)
-    assert list(read(path)) == before
+    (tmp_path / "link.jsonl").symlink_to(path)
+    for source, target in [
+        (path, path),
+        (path, tmp_path / "link.jsonl"),
+        (tmp_path, path),
+        (tmp_path, tmp_path),
+    ]:
+        with pytest.raises(
+            InputError, match=f"^{re.escape(str(target))} is the input. Write to another file.$"
+        ):
+            convert(source, target, "jsonl", "jsonl", skip_bad=True)
+    assert path.read_bytes() == COUNTED.read_bytes()
+    convert(tmp_path, tmp_path / "new.jsonl")  # a new file in the folder that is read
