@@ -135,7 +135,7 @@ def test_exit_codes_of_check(tmp_path):
     assert f"{bad}:2: entity 0-2 GPE ends after the sentence" in done.stdout
     assert done.stdout.splitlines()[-1] == "1 error and 1 warning in 1 file, 1 sentence, 1 entity."
     done = nestree("check", tmp_path / "none.jsonl", bad)
-    assert (done.exit_code, "does not exist" in done.stdout) == (2, True)
+    assert (done.exit_code, f"  {tmp_path / 'none.jsonl'}: does not exist. Check" in done.stdout) == (2, True)
     assert nestree("check", "-q", bad).stdout == "1 error and 1 warning in 1 file, 1 sentence, 1 entity.\n"
     report = json.loads(nestree("check", bad, "--format", "json").stdout)
     assert (report["errors"], report["findings"][0]["kind"]) == (1, "out-of-range")
