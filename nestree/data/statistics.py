@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from nestree.display import escape_markdown
 from nestree.types import Document, Entity, Sentence, Span, crossing_pairs, depths
 
 
@@ -163,7 +164,7 @@ def as_text(parts: Mapping[str, Statistics]) -> str:
 
 def as_markdown(parts: Mapping[str, Statistics]) -> str:
     """The table in Markdown."""
-    head, *body = ([cell.replace("|", "\\|") for cell in row] for row in rows(parts))
+    head, *body = (list(map(escape_markdown, row)) for row in rows(parts))
     ruler = ["---", *("---:" for _ in head[1:])]
     indented = [[cell.replace("  ", "&nbsp;&nbsp;", 1) for cell in row] for row in body]
     padded = [row + [""] * (len(head) - len(row)) for row in (head, ruler, *indented)]

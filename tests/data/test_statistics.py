@@ -61,14 +61,14 @@ def test_statistics_of_parts_add_up():
 
 
 def test_the_table_has_a_column_for_each_part_and_one_for_all():
-    part = statistics.count([Document([Sentence(["Rome"], [Entity(0, 1, "GPE|X")])])])
+    part = statistics.count([Document([Sentence(["Rome"], [Entity(0, 1, "GPE|<b>")])])])
     text = statistics.as_text({"train": part, "dev": part}).splitlines()
     assert text[0].split() == ["train", "dev", "all"]
-    assert [line.split() for line in text if "GPE" in line] == [["GPE|X", "1", "1", "2"]]
+    assert [line.split() for line in text if "GPE" in line] == [["GPE|<b>", "1", "1", "2"]]
     assert not any(line.startswith("documents") for line in text)  # it names none
     assert len({len(line) for line in text if line[-1].isdigit()}) == 1
 
     marked = statistics.as_markdown({"train": part}).splitlines()
     assert marked[0] == "|  | train |"
-    assert r"| &nbsp;&nbsp;GPE\|X | 1 |" in marked
+    assert r"| &nbsp;&nbsp;GPE\|\<b> | 1 |" in marked
     assert {line.replace(r"\|", "").count("|") for line in marked} == {3}
