@@ -44,6 +44,15 @@ def single_line(text: str) -> str:
     return re.sub("[\t\n\r\u2028\u2029]", REPLACEMENT, escape_bidi(escape_invisible(text)))
 
 
+def escape_markdown(text: str) -> str:
+    """The text on one line, with a backslash before each character that is Markdown.
+
+    >>> escape_markdown("a|b *c* <d>")
+    'a\\\\|b \\\\*c\\\\* \\\\<d>'
+    """
+    return re.sub(r"([\\`*_|<\[\]~])", r"\\\1", text).replace("\n", " ")
+
+
 def format_probability(probability: float) -> str:
     """Two decimals, without the leading zero.
 

@@ -14,7 +14,7 @@ import shutil
 import tempfile
 import uuid
 import weakref
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, groupby
@@ -127,6 +127,8 @@ def plan_jobs(
     several = len(names) > 1 or any(source not in names for source in sources)
     if out == STDIO or not several:
         format = target_format or ("jsonl" if out == STDIO else detect_output_format(out))
+        counts = Counter(names.values())
+        names |= {path: strip_suffix(path.as_posix()) for path, name in names.items() if counts[name] > 1}
         return JobPlan(
             tuple(Job(path, inputs[path], name, out) for path, name in names.items()), None, format, left_out
         )
@@ -617,8 +619,12 @@ class FilePredictor:
         options = {name: rule for name, rule in rules.items() if name in formats.options(job.format)}
         options |= self.options.read_options.get(job.format, {})
         texts = 0
+        # In one output, texts are named after their folders, too, as `nestree convert FOLDER --from text` names them.
+        folder = os.path.dirname(job.name) if self.plan.folder is None and job.format == "text" else ""
+        prefix = os.fsencode(folder and f"{folder}/").decode("utf-8", "backslashreplace")
         try:
             for number, document in enumerate(formats.read(job.source, job.format, report, **options), 1):
+                document = replace(document, id=f"{prefix}{document.id}") if prefix else document
                 self.read_words += count_words(document)
                 is_text, texts = report.texts > texts, report.texts
                 yield ReadDocument(job, number, document, is_text)
@@ -675,7 +681,7 @@ class FilePredictor:
         if format == "jsonl" and not options and not self.options.predict_options.trees:
             by_unit = ((document, "characters" if is_text else "words") for document, is_text in documents)
             with formats.encoding_errors(target):
-                jsonl.write_mixed(by_unit, target, report)
+                jsonl.write_mixed(by_unit, target)
         else:
             formats.write((document for document, _ in documents), target, format, report, **options)
 

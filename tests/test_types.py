@@ -317,7 +317,8 @@ def test_json_of_any_text_can_be_encoded(text):
 def test_jsonl_by_characters_has_the_form_of_to_dict_and_loses_no_annotation(tmp_path):
     entities = [
         Entity(0, 4, "ORG", head=1, score=0.123456789, extra={"id": "T1"}),
-        Entity(0, 4, "LOC", heads=(1, 2), score=0.1),
+        Entity(0, 4, "LOC", heads=(1, 3), score=0.1),
+        Entity(0, 4, "FAC", head=1, heads=(3, 1)),
         Entity(3, 4, "GPE", extra={"text": "own"}),
         Entity(3, 4, "GPE"),
     ]
@@ -327,7 +328,7 @@ def test_jsonl_by_characters_has_the_form_of_to_dict_and_loses_no_annotation(tmp
     record = json.loads(path.read_text())
     check_document(record)
     labels = [label["label"] for e in record["entities"] for label in e["labels"]]
-    assert labels == ["ORG", "LOC", "GPE", "GPE"]
+    assert labels == ["ORG", "LOC", "FAC", "GPE", "GPE"]
     (back,) = read(path)
     assert (back, back.extra) == (written, written.extra)
     assert [e.extra for e in back.sentences[0].entities] == [e.extra for e in entities]

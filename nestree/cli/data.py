@@ -239,8 +239,10 @@ def split(
     if lists:
         names = split_by_id_files(units, lists, rest)
     else:
-        names = split_by_shares(units, parts or "train=80,dev=10,test=10", stratify, in_order, seed)
-    documents_of = assemble_parts(units, names, first=[name for name in PARTS if name in names])
+        parts = parts or "train=80,dev=10,test=10"
+        names = split_by_shares(units, parts, stratify, in_order, seed)
+    named = [argument.partition("=")[0].strip() for argument in lists or (parts or "").split(",")]
+    documents_of = assemble_parts(units, names, first=[name for name in (*PARTS, *named) if name in names])
     write_parts(documents_of, folder, target_format, report, ending(target_format, source), **write_options)
     print_report(report)
     print_statistics({name: statistics.count(part) for name, part in documents_of.items()}, format)

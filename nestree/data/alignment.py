@@ -48,6 +48,7 @@ class Mention(NamedTuple):
     place: str | None = None  # of the annotation, such as file and line; None: that of the text
     phrase: str | None = None  # the text that the annotation repeats, to be compared
     fragments: Sequence[Span] = ()  # if there are several, from `start` to `end`
+    heads: Sequence[Span] = ()  # all words that may be the head, in characters
 
     def matches(self, text: str) -> bool:
         """Whether the phrase is at these offsets of the text. Blanks count as equal."""
@@ -160,8 +161,8 @@ def valid_mentions(annotated: AnnotatedText, report: ConversionReport) -> Iterat
 def check_mention(mention: Mention, annotated: AnnotatedText, place: str) -> None:
     text, source = annotated.text, annotated.source
     name = f"{place}: entity {mention.start!r:.20}-{mention.end!r:.20} {mention.label!s:.40}"
-    head = mention.head or (mention.start, mention.end)
-    if not all(type(offset) is int for offset in (mention.start, mention.end, *head)):
+    heads = [mention.head, *mention.heads] if mention.head else mention.heads
+    if not all(type(offset) is int for span in (mention[:2], *heads) for offset in span):
         raise DataError(f"{name} has an offset that is not a whole number. Offsets count characters from 0.")
     if not isinstance(mention.label, str) or not mention.label:
         raise DataError(f"{name.rstrip()} has no label. It must be a string that is not empty.")
@@ -180,8 +181,9 @@ def check_mention(mention: Mention, annotated: AnnotatedText, place: str) -> Non
             f"{place}: the annotation says {mention.phrase!r:.60}, but at its offsets {source} says {actual!r:.60}. "
             "Offsets must count characters (not bytes), and the text must be the one that was annotated."
         )
-    if not mention.start <= head[0] <= head[1] <= mention.end:
-        raise DataError(f"{name} has its head at {head[0]}-{head[1]}, and not inside. Mark a part of it.")
+    for i, j in heads:
+        if not mention.start <= i <= j <= mention.end:
+            raise DataError(f"{name} has its head at {i}-{j}, and not inside. Mark a part of it.")
 
 
 def split_passages(
@@ -254,6 +256,16 @@ def word_entities(
     is_split: bool = False,
 ) -> list[Entity]:
     """An entity for each mention, of all words that share a character with it. `is_split`: by a word style of ours."""
+
+    def head_words(spans: Iterable[Span]) -> list[int]:
+        found: dict[int, None] = {}  # each word once
+        for span in spans:
+            if not text[slice(*span)].strip():
+                report.note(BLANK_HEAD, mention_place)
+            else:
+                found |= dict.fromkeys(range(*overlapping_words(words, *span)))
+        return list(found)
+
     entities = []
     for mention in mentions:
         mention_place = mention.place or place
@@ -265,15 +277,11 @@ def word_entities(
             report.note(WIDENED, mention_place)
             if is_split:
                 count_fitting_styles(text, mention, report)
-        heads = range(0)
-        if mention.head is not None and text[slice(*mention.head)].strip():
-            heads = range(*overlapping_words(words, *mention.head))
-        elif mention.head is not None:
-            report.note(BLANK_HEAD, mention_place)
-        head, several = (heads[0], ()) if len(heads) == 1 else (None, tuple(heads))
+        one, several = head_words([mention.head] if mention.head else []), head_words(mention.heads)
+        head, heads = (one[0], several) if len(one) == 1 else (None, several or one)
         try:
             extra = dict(mention.extra)
-            entities.append(Entity(first, last, mention.label, head, mention.score, several, extra))
+            entities.append(Entity(first, last, mention.label, head, mention.score, tuple(heads), extra))
         except DataError as error:
             report.bad(error.at(mention_place))
     return entities

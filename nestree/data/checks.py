@@ -185,7 +185,8 @@ class CheckedReading(ConversionReport):
 
 def error_finding(error: DataError, kind: str, path: Path) -> Finding:
     """The finding of an error; the message of the error begins with the place, if that is known."""
-    match = re.match(rf"({re.escape(str(path))}\S*?): (.*)", str(error), re.DOTALL)
+    name = re.escape(str(path))
+    match = re.match(rf"({name}\S*?(?:, [^:]+)?(?=: )|{name}):? (.*)", str(error), re.DOTALL)
     place, message = match.groups() if match else (str(path), str(error))
     return Finding(kind, place, message)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nestree.data.formats import detect_format, detect_output_format, read, write
-from nestree.data.io import ConversionReport
+from nestree.data.io import ConversionReport, check_output_is_not_input
 from nestree.errors import plural
 
 log = logging.getLogger(__name__)
@@ -29,9 +29,8 @@ class Conversion:
     def as_json(self) -> dict[str, Any]:
         """The sizes and changes of both sides. Documents are counted as the files have them."""
         documents = self.reading.documents - self.reading.bare_sentences
-        written = (
-            0 if self.target_format in WITHOUT_DOCUMENTS else documents - self.writing.unwritten_documents
-        )
+        has_documents = self.target_format not in WITHOUT_DOCUMENTS
+        written = max(0, documents - self.writing.unwritten_documents) if has_documents else 0
         sides = {
             "read": (self.source, self.source_format, self.reading),
             "written": (self.target, self.target_format, self.writing),
@@ -41,7 +40,7 @@ class Conversion:
                 "path": str(path),
                 "format": format,
                 "documents": written if verb == "written" else documents,
-                "sentences": report.sentences,
+                "sentences": report.sentences - report.unwritten_sentences,
                 "entities": report.entities,
                 "changes": [
                     {"what": what, "times": times, "places": report.places[what]}
@@ -93,6 +92,8 @@ def convert(
 
     Formats are detected unless they are named. `skip_bad`: skip and list invalid records.
     """
+    same_name = (file for file in source.rglob("*") if file.name == target.resolve().name)
+    check_output_is_not_input(target, [source, *same_name])
     source_format = source_format or detect_format(source)
     target_format = target_format or detect_output_format(target)
     reading, writing = ConversionReport(skip_bad), ConversionReport(skip_bad)

@@ -51,6 +51,7 @@ class ConversionReport:
     places: dict[str, list[str]] = field(default_factory=dict)
     skipped: list[str] = field(default_factory=list)  # the messages of errors that were skipped
     unwritten_documents: int = 0  # for which a format has no place
+    unwritten_sentences: int = 0  # of these
     bare_sentences: int = 0  # documents of one sentence each, from a file that knows no documents
     fitting_styles: Counter[str] = field(default_factory=Counter)  # that widened entities would fit
     place: str = ""  # of the record that is being read

@@ -160,7 +160,9 @@ def split_by_lists(
             raise InputError(f"the list of {name} is empty. Name the units that are to be in it.")
         for id in ids:
             if part_of.setdefault(id, name) != name:
-                raise InputError(f"{id!r} is in the list of {part_of[id]} and in that of {name}.")
+                raise InputError(
+                    f"{id!r} is in the list of {part_of[id]} and in that of {name}. Take it out of one of them."
+                )
     known = {unit.id for unit in units}
     for id, name in part_of.items():
         check_listed(id, known, f"the list of {name}")

@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from nestree.display import escape_markdown
 from nestree.types import Document, Entity, Sentence, Span, crossing_pairs, depths
 
 
@@ -26,7 +27,7 @@ from nestree.types import Document, Entity, Sentence, Span, crossing_pairs, dept
 class Statistics:
     """Counts over the sentences of a data set; `+` combines two data sets."""
 
-    documents: int = 0  # with an id
+    document_ids: set[str] = field(default_factory=set)
     sentences: int = 0
     nested_sentences: int = 0
     entities: int = 0
@@ -40,6 +41,10 @@ class Statistics:
     longest_sentence: int = 0
     longest_entity: int = 0
     labels: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def documents(self) -> int:
+        return len(self.document_ids)
 
     def add(self, sentence: Sentence) -> None:
         self.sentences += 1
@@ -65,7 +70,10 @@ class Statistics:
         self.longest_entity = max(self.longest_entity, *lengths)
 
     def __add__(self, other: "Statistics") -> "Statistics":
-        combined = {key: value + getattr(other, key) for key, value in vars(self).items()}
+        combined = {
+            key: value | getattr(other, key) if key == "document_ids" else value + getattr(other, key)
+            for key, value in vars(self).items()
+        }
         for key in ("deepest", "longest_sentence", "longest_entity"):
             combined[key] = max(getattr(self, key), getattr(other, key))
         return Statistics(**combined)
@@ -98,12 +106,12 @@ def in_nesting(entities: Sequence[Entity]) -> list[bool]:
 
 
 def count(documents: Iterable[Document]) -> Statistics:
-    statistics, ids = Statistics(), set()
+    statistics = Statistics()
     for document in documents:
-        ids.add(document.id)
+        if document.id is not None:
+            statistics.document_ids.add(document.id)
         for sentence in document.sentences:
             statistics.add(sentence)
-    statistics.documents = len(ids - {None})
     return statistics
 
 
@@ -156,7 +164,7 @@ def as_text(parts: Mapping[str, Statistics]) -> str:
 
 def as_markdown(parts: Mapping[str, Statistics]) -> str:
     """The table in Markdown."""
-    head, *body = ([cell.replace("|", "\\|") for cell in row] for row in rows(parts))
+    head, *body = (list(map(escape_markdown, row)) for row in rows(parts))
     ruler = ["---", *("---:" for _ in head[1:])]
     indented = [[cell.replace("  ", "&nbsp;&nbsp;", 1) for cell in row] for row in body]
     padded = [row + [""] * (len(head) - len(row)) for row in (head, ruler, *indented)]
@@ -165,4 +173,7 @@ def as_markdown(parts: Mapping[str, Statistics]) -> str:
 
 def as_json(parts: Mapping[str, Statistics]) -> dict[str, dict[str, Any]]:
     """The numbers by part, then by name."""
-    return {name: {**vars(part), "labels": dict(sorted(part.labels.items()))} for name, part in parts.items()}
+    return {
+        name: {key: getattr(part, key) for key in ROWS} | {"labels": dict(sorted(part.labels.items()))}
+        for name, part in parts.items()
+    }

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from nestree.display import REPLACEMENT, escape_bidi, escape_invisible
+from nestree.display import REPLACEMENT, escape_bidi, escape_invisible, escape_markdown
 from nestree.errors import plural
 from nestree.evaluation import (
     KINDS,
@@ -473,15 +473,6 @@ def to_markdown(
         lines = [f"    {side:9} {line}" for side, line in bracket_lines(error)]
         parts += [escape_markdown(name), "\n".join(lines)]
     return visible("\n\n".join(parts) + "\n")
-
-
-def escape_markdown(text: str) -> str:
-    """The text on one line, with a backslash before each character that is Markdown.
-
-    >>> escape_markdown("a|b *c* <d>")
-    'a\\\\|b \\\\*c\\\\* \\\\<d>'
-    """
-    return re.sub(r"([\\`*_|<\[\]~])", r"\\\1", text).replace("\n", " ")
 
 
 # JSON

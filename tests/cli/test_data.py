@@ -135,7 +135,7 @@ def test_exit_codes_of_check(tmp_path):
     assert f"{bad}:2: entity 0-2 GPE ends after the sentence" in done.stdout
     assert done.stdout.splitlines()[-1] == "1 error and 1 warning in 1 file, 1 sentence, 1 entity."
     done = nestree("check", tmp_path / "none.jsonl", bad)
-    assert (done.exit_code, "does not exist" in done.stdout) == (2, True)
+    assert (done.exit_code, f"  {tmp_path / 'none.jsonl'}: does not exist. Check" in done.stdout) == (2, True)
     assert nestree("check", "-q", bad).stdout == "1 error and 1 warning in 1 file, 1 sentence, 1 entity.\n"
     report = json.loads(nestree("check", bad, "--format", "json").stdout)
     assert (report["errors"], report["findings"][0]["kind"]) == (1, "out-of-range")
@@ -180,6 +180,7 @@ def ids(path: Path) -> list[str | None]:
     [
         ([], {"train": 32, "dev": 4, "test": 4}),  # whole documents
         (["--stratify", "--parts", "a=1,b=1"], {"a": 20, "b": 20}),
+        (["--parts", "c=3,b=1,a=1"], {"c": 24, "b": 8, "a": 8}),
         (["--in-order", "--by", "sentence", "--parts", "first=3,rest=1"], {"first": 30, "rest": 10}),
     ],
 )
@@ -187,6 +188,7 @@ def test_split(source, tmp_path, options, sentences):
     out = tmp_path / "out"
     parts = json.loads(nestree("split", source, "--out", out, *options, "--format", "json").stdout)
     assert {name: part["sentences"] for name, part in parts.items()} == sentences
+    assert list(parts) == list(sentences)
     found = {name: ids(out / f"{name}.jsonl") for name in parts}
     assert sorted(id or "" for part in found.values() for id in part) == sorted(f"d{n}" for n in range(20))
     if "--stratify" in options:

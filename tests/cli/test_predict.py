@@ -169,7 +169,10 @@ def test_a_folder_becomes_a_folder_of_files_of_the_same_names(tiny_model, tmp_pa
     together = json.loads(written(tmp_path / "out")["a.jsonl"])
     assert [{**e, "score": 0} for e in together["entities"]] == [{**e, "score": 0} for e in alone["entities"]]
     lines = predicted(tiny_model, source).stdout.splitlines()  # all of them, one after the other
-    assert [json.loads(line).get("doc_id") for line in lines] == ["a", "a", None]
+    assert [json.loads(line).get("doc_id") for line in lines] == ["a", "b/a", None]
+    files = source / "a.txt", source / "b" / "a.txt.gz"  # of the same name
+    rows = predicted(tiny_model, *files, "--to", "csv").stdout.splitlines()
+    assert {row.partition(",")[0] for row in rows[1:]} == {f"{source}/a", f"{source}/b/a"}
 
 
 def test_what_is_left_out_of_a_folder_is_told(tiny_model, tmp_path):

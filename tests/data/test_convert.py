@@ -2,13 +2,14 @@
 
 import csv
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from nestree.data.convert import convert
 from nestree.data.formats import read
-from nestree.errors import DataError
+from nestree.errors import DataError, InputError
 
 COUNTED = Path(__file__).parent / "fixtures" / "commands" / "counted.jsonl"
 
@@ -33,11 +34,17 @@ def test_documents_that_a_format_has_no_place_for_are_counted(tmp_path):
     entities = {"one": [{"start": 0, "end": 12, "label": "ORG"}]}
     lines = [{"text": t, "doc_id": name, "entities": entities.get(name, [])} for name, t in texts.items()]
     source.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    for name, documents in (("a.csv", 1), ("words.jsonl", 2)):
-        options = {"by": "words"} if name == "words.jsonl" else {}
-        conversion = convert(source, tmp_path / name, write_options=options)
-        assert conversion.as_json()["read"]["documents"] == 3
-        assert conversion.as_json()["written"]["documents"] == documents
+    for name, format, documents, sentences in [
+        ("a.csv", None, 1, 1),
+        ("words.jsonl", None, 3, 2),
+        ("set", "datasets", 2, 2),
+        ("a.iob2", None, 0, 2),
+    ]:
+        sides = convert(source, tmp_path / name, target_format=format).as_json()
+        assert sides["read"]["documents"] == 3
+        assert (sides["written"]["documents"], sides["written"]["sentences"]) == (documents, sentences)
+    sides = convert(tmp_path / "a.iob2", tmp_path / "b.csv").as_json()
+    assert (sides["written"]["documents"], sides["written"]["sentences"]) == (0, 1)
     with open(tmp_path / "a.csv", newline="") as file:  # a carriage return is quoted
         assert [row["text"] for row in csv.DictReader(file)] == ["Bank\rof Oslo"]
 
@@ -58,9 +65,19 @@ def test_bad_records_stop_or_are_skipped(tmp_path):
     assert conversion.as_json()["read"]["skipped"] == conversion.reading.skipped
 
 
-def test_conversion_in_place(tmp_path):
+def test_the_input_is_not_overwritten(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_bytes(COUNTED.read_bytes())
-    before = list(read(path))
-    convert(path, path)
-    assert list(read(path)) == before
+    (tmp_path / "link.jsonl").symlink_to(path)
+    for source, target in [
+        (path, path),
+        (path, tmp_path / "link.jsonl"),
+        (tmp_path, path),
+        (tmp_path, tmp_path),
+    ]:
+        with pytest.raises(
+            InputError, match=f"^{re.escape(str(target))} is the input. Write to another file.$"
+        ):
+            convert(source, target, "jsonl", "jsonl", skip_bad=True)
+    assert path.read_bytes() == COUNTED.read_bytes()
+    convert(tmp_path, tmp_path / "new.jsonl")  # a new file in the folder that is read

@@ -111,7 +111,9 @@ def test_lists():
         "train",
         "test",
     ]
-    with pytest.raises(InputError, match="'d1' is in the list of dev and in that of test"):
+    with pytest.raises(
+        InputError, match=r"'d1' is in the list of dev and in that of test. Take it out of one"
+    ):
         split_by_lists(data_units, {"dev": ["d1"], "test": ["d1"]}, "train")
     with pytest.raises(InputError, match=r"the list of dev: 'd11' is not in the data. Is 'd1' meant\?"):
         split_by_lists(data_units, {"dev": ["d11"]}, "train")

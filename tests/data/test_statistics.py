@@ -14,7 +14,7 @@ COUNTED = Path(__file__).parent / "fixtures" / "commands" / "counted.jsonl"
 
 def test_every_number_of_a_file_counted_by_hand():
     found = statistics.count(read(COUNTED))
-    assert vars(found) == {
+    assert statistics.as_json({"": found})[""] == {
         "documents": 3,
         "sentences": 5,
         "nested_sentences": 3,  # a-1, b-2, c-1; the two Rome of a-2 are one entity given twice
@@ -54,17 +54,21 @@ def test_statistics_of_parts_add_up():
     documents = list(read(COUNTED))
     parts = [statistics.count(documents[:1]), statistics.count(documents[1:])]
     assert parts[0] + parts[1] == statistics.count(documents)
+    halves = [Document([s], id=d.id) for d in documents for s in d.sentences]  # by sentence
+    assert sum(
+        map(statistics.count, [[half] for half in halves]), statistics.Statistics()
+    ) == statistics.count(documents)
 
 
 def test_the_table_has_a_column_for_each_part_and_one_for_all():
-    part = statistics.count([Document([Sentence(["Rome"], [Entity(0, 1, "GPE|X")])])])
+    part = statistics.count([Document([Sentence(["Rome"], [Entity(0, 1, "GPE|<b>")])])])
     text = statistics.as_text({"train": part, "dev": part}).splitlines()
     assert text[0].split() == ["train", "dev", "all"]
-    assert [line.split() for line in text if "GPE" in line] == [["GPE|X", "1", "1", "2"]]
+    assert [line.split() for line in text if "GPE" in line] == [["GPE|<b>", "1", "1", "2"]]
     assert not any(line.startswith("documents") for line in text)  # it names none
     assert len({len(line) for line in text if line[-1].isdigit()}) == 1
 
     marked = statistics.as_markdown({"train": part}).splitlines()
     assert marked[0] == "|  | train |"
-    assert r"| &nbsp;&nbsp;GPE\|X | 1 |" in marked
+    assert r"| &nbsp;&nbsp;GPE\|\<b> | 1 |" in marked
     assert {line.replace(r"\|", "").count("|") for line in marked} == {3}

@@ -134,7 +134,8 @@ def check_documents(
             document = align(item, report, **splitting) if isinstance(item, AnnotatedText) else item
             for sentence in document.sentences:
                 check_nesting(sentence.entities, f"{path}, {document.id or f'document {number}'}")
-            has_sentences = has_sentences or bool(document.sentences)
+            # A line of JSON is a document, also if its text is empty.
+            has_sentences = has_sentences or bool(document.sentences) or format == "jsonl"
             yield document
     if not has_sentences and skipped < len(report.skipped):
         raise AllSkippedError(

@@ -69,12 +69,14 @@ def read(path: Path, report: ConversionReport, *, word: int = 1, tags: str = "")
         else:
             document.append(sentence)
     if tag_like > MAX_TAG_LIKE_WORDS * word_count:
+        if word > 1 or tag_columns:
+            raise DataError(
+                f"{path}: {tag_like:,} of {word_count:,} words look like tags such as O and B-PER, so column {word} "
+                f"does not hold the words. Name the one that does, such as --read word={1 if word > 1 else 2}."
+            )
         report.note(
-            f"words look like tags such as O and B-PER: if column {word} does not hold the words, name the one "
-            f"that does, such as --read word={1 if word > 1 else 2}",
-            str(path),
-            tag_like,
-        )
+            "words look like tags such as O and B-PER", str(path), tag_like
+        )  # no column is left for words
     if document:
         yield Document(tuple(document))
 

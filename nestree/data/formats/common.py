@@ -252,6 +252,7 @@ def report_losses(
             is_lost = format in losers or part in (*more_parts, "trees")
             if is_lost and (count := count_lost(document, HELD_KEYS.get((format, part), set()))):
                 report.note(f"{part} not written: {format} cannot hold them", place, count)
+                report.unwritten_documents += part == "documents without sentences"
         yield place, document
 
 

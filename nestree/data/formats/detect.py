@@ -18,7 +18,13 @@ SUFFIXES |= {".mrg": "nne", ".pubtator": "pubtator", ".csv": "csv"}
 SUFFIXES |= dict.fromkeys((".parquet", ".arrow"), "datasets")
 SUFFIXES |= dict.fromkeys((".iob2", ".iob", ".bio", ".bioes", ".conll"), "columns")
 SUFFIXES |= dict.fromkeys((".data", ".triplets"), "triplets")
-READ_ONLY_SUFFIXES = {".conllu", ".arrow", ".ann", ".sgm", ".mrg", ".iob"}
+READ_ONLY_SUFFIXES = {".conllu", ".sgm", ".mrg"}
+# What their formats are written to instead.
+WRITTEN_TO = {
+    ".ann": "a folder",
+    ".arrow": "a folder or a file called .parquet",
+    ".iob": "a file called .iob2",
+}
 # By the end of the name of a file in the folder.
 FOLDER_FORMATS = {suffix: SUFFIXES[suffix] for suffix in (".ann", ".conllu", ".arrow", ".parquet", ".mrg")}
 FOLDER_FORMATS |= {".apf.xml": "ace", "dataset_dict.json": "datasets"}
@@ -90,11 +96,16 @@ def detect_output_format(path: Path) -> str:
     """The format of a file to be written, by its name."""
     suffix = suffix_of(path)
     format = "csv" if suffix == ".tsv" else SUFFIXES.get(suffix)
-    if format is not None and suffix not in READ_ONLY_SUFFIXES:
+    if format is not None and suffix not in READ_ONLY_SUFFIXES | WRITTEN_TO.keys():
         return format
     advice = "its format is unknown. Name it, with --to or as `format`."
     if suffix in READ_ONLY_SUFFIXES:
         advice = f"{format} can be read, not written. Name another with --to."
+    elif suffix in WRITTEN_TO:
+        advice = (
+            f"{format} is written to {WRITTEN_TO[suffix]}. Name one and the format, with --to {format} (in Python, "
+            f"format={format!r})."
+        )
     elif suffix == ".json":
         advice = (
             f"several formats end in .json. Name a file of JSON lines {path.with_suffix('.jsonl')}, or the format "
@@ -156,7 +167,7 @@ def detect_content(path: Path) -> str | None:
         return detect_json(path, text)
     if path.suffix == ".txt" and path.with_suffix(".ann").exists():
         return "brat"
-    header = {name.strip().lower() for name in re.split(r"[\t,;]", text.partition("\n")[0])}
+    header = {name.strip(' "').lower() for name in re.split(r"[\t,;]", text.partition("\n")[0])}
     if header & {"spans", "start"} and header & {"doc_id", "document_id"}:
         return "csv"
     fields = text.partition("\n")[0].split("|")

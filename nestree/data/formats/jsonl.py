@@ -277,8 +277,6 @@ def parse_text(record: Record, report: ConversionReport) -> AnnotatedText:
     complete = check_complete(record)
     mentions = [mention for entity in check_entities(record) for mention in parse_mentions(entity)]
     forbidden = parse_pairs(record, "forbidden")
-    if with_heads := sum("heads" in entity for entity in record.get("entities", [])):
-        report.note("lists of heads not read: in a text, `head` is [start, end]", times=with_heads)
     extra = common.without_keys(record, ("text", "entities", "doc_id", "complete", "forbidden"))
     id = common.optional_str(record.get("doc_id"))
     return AnnotatedText(text, mentions, report.place, id, extra, complete, forbidden=forbidden)
@@ -289,7 +287,7 @@ def from_text_record(record: Record, words: str, sentences: str) -> Document:
     with common.locate_errors(place := "this document"):
         annotated = parse_text(record, ConversionReport(place=place))
     mentions = annotated.mentions = list(annotated.mentions)
-    heads = [mention.head for mention in mentions if mention.head]
+    heads = [head for mention in mentions for head in (mention.head, *mention.heads) if head]
     keep = [*heads, *((mention.start, mention.end) for mention in mentions)]
     inside = {
         place for i, j in heads if not any(map(str.isspace, annotated.text[i:j])) for place in range(i + 1, j)
@@ -312,14 +310,10 @@ def parse_mentions(entity: Record) -> Iterator[Mention]:
     if isinstance(labels, list) and labels and all(isinstance(x, dict) and "label" in x for x in labels):
         each = [common.without_keys(entity, DERIVED_KEYS) | label for label in labels]
     for values in each:
-        head = values.get("head")
-        if isinstance(head, dict):
-            head = [head.get("start"), head.get("end")]
-        if head is not None and not (isinstance(head, list) and [type(at) for at in head] == [int, int]):
-            raise DataError(
-                "`head` of an entity of a text must be an object with start and end or [start, end], and is "
-                f"{values['head']!r:.40}."
-            )
+        heads = values.get("heads") or []
+        if not isinstance(heads, list):
+            raise DataError(f"`heads` must be a list of heads, and is {heads!r:.40}.")
+        head, *heads = map(parse_head, (values.get("head"), *heads))
         start, end, label, score = values["start"], values["end"], values["label"], values.get("score")
         if type(start) is not int or type(end) is not int:
             raise DataError(
@@ -327,7 +321,20 @@ def parse_mentions(entity: Record) -> Iterator[Mention]:
             )
         Entity(0, 1, label, None, score)  # raises if the label or the score is wrong
         extra = common.without_keys(values, ENTITY_KEYS)
-        yield Mention(start, end, label, (head[0], head[1]) if head else None, score, extra)
+        yield Mention(start, end, label, head, score, extra, heads=list(filter(None, heads)))
+
+
+def parse_head(value: Any) -> Span | None:
+    """The head of an entity of a text, in characters."""
+    head = [value.get("start"), value.get("end")] if isinstance(value, dict) else value
+    if head is None:
+        return None
+    if not (isinstance(head, list) and [type(at) for at in head] == [int, int]):
+        raise DataError(
+            "a head of an entity of a text must be an object with start and end or [start, end], and is "
+            f"{value!r:.40}."
+        )
+    return head[0], head[1]
 
 
 def write(documents: Iterable[Document], path: Path, report: ConversionReport, *, by: str = "words") -> None:
@@ -340,22 +347,19 @@ def write(documents: Iterable[Document], path: Path, report: ConversionReport, *
         documents = (
             document for _, document in common.report_losses(documents, "jsonl by characters", report)
         )
-    write_mixed(((document, by) for document in documents), path, report)
+    write_mixed(((document, by) for document in documents), path)
 
 
-def write_mixed(documents: Iterable[tuple[Document, str]], path: Path, report: ConversionReport) -> None:
-    """Each document comes with how it is written: by "words" or by "characters"."""
+def write_mixed(documents: Iterable[tuple[Document, str]], path: Path) -> None:
+    """Each document comes with how it is written: by "words" or by "characters"; without sentences, by "characters"."""
     last: Record = {}
     with atomic_writer(path) as file:
         for count, (document, by) in enumerate(documents, 1):
             place = document.id or f"document {count}"
-            if by == "characters":
+            if by == "characters" or not document.sentences:
                 file.write(common.dump_json(to_text_record(document), f"{path}, {place}") + "\n")
                 last = {}
                 continue
-            if not document.sentences:
-                report.note("documents without sentences not written: jsonl has no line for them", place)
-                report.unwritten_documents += 1
             for number, (sentence, record) in enumerate(sentence_records(document)):
                 if continues(record, last) != (number > 0):
                     record["continues"] = number > 0
@@ -373,25 +377,32 @@ def to_text_record(document: Document) -> Record:
             by_span.setdefault(sentence.characters(entity), []).append((sentence, entity))
     for item in record["entities"]:
         annotations = by_span[item["start"], item["end"]]
-        heads = [head_record(*annotation) for annotation in annotations]
-        item["labels"], item["head"] = [], next(filter(None, heads), None)
-        for (_, entity), head in zip(annotations, heads, strict=True):
-            label: Record = {"label": entity.label, "score": entity.score}
-            if head != item["head"]:
-                label["head"] = head
-            item["labels"].append(label | common.without_keys(entity.extra, ENTITY_KEYS))
+        marks = [head_records(*annotation) for annotation in annotations]
+        item |= {key: next(filter(None, (mark[key] for mark in marks)), None) for key in ("head", "heads")}
+        item["labels"] = [
+            {"label": entity.label, "score": entity.score}
+            | {key: value for key, value in mark.items() if value != item[key]}
+            | common.without_keys(entity.extra, ENTITY_KEYS)
+            for (_, entity), mark in zip(annotations, marks, strict=True)
+        ]
         item["score"] = item["labels"][0]["score"]
-    if not all(sentence.complete for sentence in document.sentences):
+        if item["heads"] is None:
+            del item["heads"]
+    is_unread = not document.sentences and bool((document.text or "").strip())  # a model has failed on it
+    if is_unread or not all(sentence.complete for sentence in document.sentences):
         record["complete"] = False
     if forbidden := common.forbidden_offsets(document):
         record["forbidden"] = [list(span) for span in forbidden]
     return record | common.without_keys(document.extra, record)
 
 
-def head_record(sentence: Sentence, entity: Entity) -> Record | None:
-    """The head in characters, from the first to the last word if several may be it."""
-    heads = entity.heads or (() if entity.head is None else (entity.head,))
-    return char_span(sentence, min(heads), max(heads) + 1)._asdict() if heads else None
+def head_records(sentence: Sentence, entity: Entity) -> Record:
+    """The head and, if several words may be it, all of these, in characters; None if there are none."""
+    head, *heads = (
+        None if word is None else char_span(sentence, word, word + 1)._asdict()
+        for word in (entity.head, *entity.heads)
+    )
+    return {"head": head, "heads": heads or None}
 
 
 def sentence_records(document: Document) -> Iterator[tuple[Sentence, Record]]:

@@ -19,6 +19,9 @@ from nestree.errors import DataError, EmptySpanError, SpanRangeError
 from nestree.types import Document, Entity, Sentence
 
 ENTITY = re.compile(r"\s*(\d{1,18})\s*,\s*(\d{1,18}) (.+)", re.DOTALL)
+ALMOST_ENTITY = re.compile(
+    r"\s*\d+(\s*,\s*\d|(\s*-\s*|\s+)\d+\s+[^\d\s])"
+)  # such as 0 2 PER or 0-1 PER; no tags
 ENDS = ("exclusive", "inclusive")
 
 
@@ -85,10 +88,10 @@ def parse_block(block: list[str], path: Path, first: int, report: ConversionRepo
             f"{path}:{first + len(rest) - 1}: this line {what}: {rest[-1]!r:.60}. A sentence has its words, "
             "their tags, its entities and a blank line."
         )
+    place = f"{path}:{first + 1}"
+    if tags is not None and ALMOST_ENTITY.match(rest[1]):
+        raise DataError(f"{place}: {rest[1]!r:.60} is not a list of entities such as 0,3 PER|4,5 GPE.")
     if tags is not None and len(tags) != len(words):
-        place = f"{path}:{first + 1}"
-        if re.match(r"\s*\d+\s*,\s*\d", rest[1]):
-            raise DataError(f"{place}: {rest[1]!r:.60} is not a list of entities such as 0,3 PER|4,5 GPE.")
         report.note("part-of-speech tags not kept: there is not one for each word", place)
         tags = None
     return Record(words, tags, block[-1] if has_entities else "", first + len(rest))

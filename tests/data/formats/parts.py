@@ -15,7 +15,8 @@ WORDS = ["Duke", "of", "York", "saw", "Ann", "."]
 
 
 def one(*entities: Entity, **more: Any) -> list[Document]:
-    """A document of one sentence, its words between blanks."""
+    """A document of one sentence, its words between blanks; csv needs an entity."""
+    entities = entities or (Entity(2, 3, "PER"),)
     sentence = Sentence(
         WORDS, entities, " ".join(WORDS), [(0, 4), (5, 7), (8, 12), (13, 16), (17, 20), (21, 22)], **more
     )
@@ -48,7 +49,8 @@ def spaced(text: str, *words: list[tuple[int, int]]) -> list[Document]:
     for offsets in words:
         start, end = offsets[0][0], offsets[-1][1]
         moved = [(i - start, j - start) for i, j in offsets]
-        found.append(Sentence([text[i:j] for i, j in offsets], (), text[start:end], moved, start))
+        entities = (Entity(0, 1, "X"),)
+        found.append(Sentence([text[i:j] for i, j in offsets], entities, text[start:end], moved, start))
     return [Document(found, text, "d")]
 
 
@@ -90,7 +92,7 @@ PARTS = {
         spaced("He sat He ate", [(0, 2), (3, 6)], [(7, 9), (10, 13)]), sentences("words")
     ),
     "document boundaries": Part(
-        [Document([Sentence([a]), Sentence([b])], id=a) for a, b in ("ab", "cd", "ef")],
+        [Document([Sentence([a], [Entity(0, 1, "X")]), Sentence([b])], id=a) for a, b in ("ab", "cd", "ef")],
         lambda found: [len(document.sentences) for document in found],
     ),
 }

@@ -32,23 +32,18 @@ def test_germeval_has_numbers_first_and_comments():
     assert sentences("germeval.tsv", "columns", word=2, tags="4")[0].entities == (Entity(0, 1, "LOCpart"),)
 
 
-def test_tags_taken_as_words_are_told(tmp_path):
+def test_tags_taken_as_words_are_an_error(tmp_path):
     path = tmp_path / "a.iob2"
     path.write_text("in\tO\tO\nRome\tB-LOC\tO\n\nO\tB-PER\tO\n")
-    report = ConversionReport()
-    list(formats.read(path, "columns", report, word=2))
-    (said,) = report.counts
-    assert said.startswith(
-        "words look like tags such as O and B-PER: if column 2 does not hold the words, name"
-    )
-    assert (said.endswith("--read word=1"), report.counts[said], report.places[said]) == (
-        True,
-        3,
-        [str(path)],
-    )
-    report = ConversionReport()
-    list(formats.read(path, "columns", report))
-    assert report.counts == {}
+    message = "a.iob2: 3 of 3 words look like tags such as O and B-PER, so column 2 .* such as --read word=1."
+    with pytest.raises(DataError, match=message):
+        documents(path, word=2)
+    assert documents(path)[1].counts == {}
+    path.write_text("O\tin\tO\nB-LOC\tRome\tO\n")
+    with pytest.raises(DataError, match=r"so column 1 does .* --read word=2."):
+        documents(path, tags="3")
+    path.write_text("O\tO\n\nB-52\tB-X\n")  # no other column could hold the words
+    assert documents(path)[1].counts == {"words look like tags such as O and B-PER": 2}
 
 
 def test_joined_tags_blanks_and_documents():

@@ -203,6 +203,13 @@ def test_names_to_write():
         detect_output_format(Path("a.json"))
     with pytest.raises(DataError, match="gum can be read, not written"):
         detect_output_format(Path("a.conllu"))
+    for name, told in {
+        "a.ann": "brat is written to a folder. Name one and the format, with --to brat",
+        "a.arrow": "datasets is written to a folder or a file called .parquet",
+        "a.iob": "columns is written to a file called .iob2",
+    }.items():
+        with pytest.raises(DataError, match=told):
+            detect_output_format(Path(name))
     for name, meant in [("conll", "columns"), ("brt", "brat")]:
         with pytest.raises(InputError, match=f"Did you mean {meant}"):
             formats.write([], Path("a"), name)

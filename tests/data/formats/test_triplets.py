@@ -58,6 +58,15 @@ def test_ends_are_exclusive_or_inclusive(tmp_path):
         read(tmp_path, "a b c\n0,3 P\n", ends="inclusive")
 
 
+@pytest.mark.parametrize("wrong", ["0 2 PER", "0-2 PER", "0 - 2 PER", "0,2", "0,2 PER|2 3 GPE", "0\t2\tPER"])
+@pytest.mark.parametrize("words", ["a b", "a b c"])
+def test_a_malformed_line_of_entities_is_no_line_of_tags(tmp_path, wrong, words):
+    with pytest.raises(DataError, match=r"a.data:2: .* is not a list of entities such as 0,3 PER\|4,5 GPE"):
+        read(tmp_path, f"{words}\n{wrong}\n")
+    (sentence,) = read(tmp_path, "2 - 3 men\nCD : CD NNS\n\n\n")
+    assert sentence.extra == {"pos": ["CD", ":", "CD", "NNS"]}
+
+
 def test_tags_that_are_too_few_are_left_out_and_counted(tmp_path):
     (tmp_path / "a.data").write_text("a b c\nX Y\n0,1 P\n")
     ((document,), report) = documents(tmp_path / "a.data")

@@ -71,8 +71,12 @@ def test_tables_of_bionne(tmp_path):
     (tmp_path / "texts" / "d1.txt").write_text("He left an old, big army.")
     (document,), report = documents(tmp_path / "train.tsv", words="whitespace")
     assert phrases(document.sentences[0]) == [("old, big army.", "ORG"), ("army.", "ORG")]
-    assert document.sentences[0].entities[0].extra == {"umls_cui": "C1"}
+    assert document.sentences[0].entities[0].extra == {"UMLS_CUI": "C1"}
     assert report.counts["fragments joined: the entity holds what is between them, too"] == 1
+    header, _, rows = BIONNE.partition("\n")
+    quoted = "\t".join(f'"{name}"' for name in header.title().split("\t"))
+    write_files(tmp_path, quoted_tsv=f"{quoted}\n{rows}")
+    assert documents(tmp_path / "quoted.tsv", words="whitespace")[0] == [document]
     with pytest.raises(DataError, match=r"d1.txt does not exist. Name the folder"):
         documents(tmp_path / "train.tsv", texts=str(tmp_path / "none"))
     write_files(tmp_path, train_tsv=BIONNE.replace("20-24", "x"))
@@ -80,9 +84,26 @@ def test_tables_of_bionne(tmp_path):
         documents(tmp_path / "train.tsv")
 
 
+def test_texts_of_a_table_are_found_by_their_paths(tmp_path):
+    def texts(*ids, **options):
+        write_files(tmp_path, t_csv="doc_id,start,end,label\n" + "".join(f"{id},0,1,X\n" for id in ids))
+        return [document.text for document in documents(tmp_path / "t.csv", **options)[0]]
+
+    for name in ("x/a", "x/b", "y/a", "x/y/c"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / f"{name}.txt").write_text(name)
+    assert texts("y/a", "b", "x/a", "y/c") == ["y/a", "x/b", "x/a", "x/y/c"]
+    assert texts("a", texts=str(tmp_path / "y")) == ["y/a"]
+    with pytest.raises(DataError, match=r"'a' has several texts: .*/x/a.txt and .*/y/a.txt. Name the folder"):
+        texts("a")
+    (tmp_path / "a.txt").write_text("nearest")
+    assert texts("a") == ["nearest"]
+
+
 def test_csv_has_a_row_for_each_entity_and_is_read_with_its_texts(tmp_path):
     text = "leaders of the army, no"
-    entities = [Entity(0, 4, "person", 0, 0.9), Entity(2, 4, "org", 3), Entity(2, 4, "group", 3, 0.25)]
+    entities = [Entity(0, 4, "person", 0, 0.9), Entity(2, 4, "org", 2), Entity(2, 4, "group", 3, 0.25)]
+    entities.append(Entity(2, 4, "org", 2, extra={"text": "not this"}))
     sentence = Sentence(text.split(), entities).with_text()
     document = Document([sentence], text, "d")
     io.write(document, tmp_path / "a.csv")
@@ -91,7 +112,8 @@ def test_csv_has_a_row_for_each_entity_and_is_read_with_its_texts(tmp_path):
     assert [(r["start"], r["end"], r["text"], r["label"], r["score"], r["head"]) for r in rows] == [
         ("0", "20", "leaders of the army,", "person", "0.9", "leaders"),
         ("11", "20", "the army,", "group", "0.25", "army,"),
-        ("11", "20", "the army,", "org", "", "army,"),
+        ("11", "20", "the army,", "org", "", "the"),
+        ("11", "20", "the army,", "org", "", "the"),
     ]
     assert [(r["doc_id"], r["entity"], r["depth"], r["parent"]) for r in rows[:2]] == [
         ("d", "0", "0", ""),
@@ -99,7 +121,24 @@ def test_csv_has_a_row_for_each_entity_and_is_read_with_its_texts(tmp_path):
     ]
     (tmp_path / "d.txt").write_text(text)
     (back,) = io.read(tmp_path / "a.csv", words="whitespace")
-    assert sorted(phrases(back.sentences[0])) == sorted(phrases(sentence))
+    assert sorted(back.sentences[0].entities, key=str) == sorted(entities, key=str)
+    formats.write(
+        [Document([Sentence(text.split(), entities)])],
+        tmp_path / "b.csv",
+        report=(report := ConversionReport()),
+    )
+    assert report.counts["texts not written: csv cannot hold them"] == 1  # made of the words
+
+
+def test_the_head_of_a_table_may_be_a_text(tmp_path):
+    (tmp_path / "d.txt").write_text("the cats and the dogs")
+    rows = [f"d,0,21,X,{head}" for head in ("dogs", "the", "og", "")]
+    write_files(tmp_path, a_csv="\n".join(["doc_id,start,end,label,head", *rows]))
+    (document,), report = documents(tmp_path / "a.csv")
+    assert [(entity.head, entity.heads) for entity in document.sentences[0].entities] == [(4, ())] + [
+        (None, ())
+    ] * 3
+    assert report.counts == {"heads not kept: their text is not in the entity once": 2}
 
 
 def test_a_folder_of_files_is_read_like_a_file(tmp_path):
