@@ -24,19 +24,6 @@ COUNTED = Path(__file__).parent.parent / "data" / "fixtures" / "commands" / "cou
 NAMES = [c.callback.__name__.replace("_", "-") for c in app.registered_commands if c.callback]
 
 
-def test_help_imports_nothing_heavy():
-    """So it comes at once; how fast, only a benchmark can tell."""
-    code = (
-        "import sys\n"
-        "from nestree.cli import app\n"
-        "try: app(['--help'])\n"
-        "except SystemExit as end: assert end.code == 0\n"
-        "heavy = {'torch', 'transformers', 'numpy', 'numba', 'safetensors', 'accelerate', 'spacy', 'rich'}\n"
-        "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
-
-
 def test_help_and_version():
     text = nestree("--help").stdout
     assert all(name in text for name in (*NAMES, "--version", "-q", "-v", "Exit codes: 0"))
