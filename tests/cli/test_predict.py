@@ -73,10 +73,9 @@ def test_every_format_that_is_written_holds_what_was_found(tiny_model, text, tmp
         assert sorted(offsets(documents[0])) == sorted(expected)
 
 
-def test_words_stay_words_and_texts_in_json_are_texts(tiny_model, tmp_path, expected):
-    words, texts = tmp_path / "w.jsonl", tmp_path / "t.jsonl"
-    formats.write([formats.Document((s,)) for s in tiny.SENTENCES], words)
-    lines = predicted(tiny_model, words).stdout.splitlines()
+def test_words_stay_words_and_texts_in_json_are_texts(tiny_model, tiny_data, tmp_path, expected):
+    texts = tmp_path / "t.jsonl"
+    lines = predicted(tiny_model, tiny_data).stdout.splitlines()
     assert [json.loads(line)["tokens"] for line in lines] == [list(s.words) for s in tiny.SENTENCES]
     texts.write_text(json.dumps({"text": TEXT, "doc_id": "t", "url": "x"}) + "\n")
     predicted(tiny_model, texts, "--out", tmp_path / "o.jsonl")

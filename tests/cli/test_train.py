@@ -14,18 +14,16 @@ from nestree import checkpoint
 from nestree.checkpoint import WEIGHTS, read_tensors
 from nestree.cli import progress
 from nestree.config import Settings
-from nestree.data import formats
 from nestree.evaluation import evaluate
 from nestree.nn.int8 import unavailable_reason
 from nestree.pipeline import override_decoding, predict
 from nestree.training import EpochEnd, Step, origin_of
-from nestree.types import Document
 from tests import tiny
 from tests.cli.run import nestree, refuse
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory) -> Path:
+def place(tiny_data, tmp_path_factory) -> Path:
     """A folder with data, settings and a trained model."""
     folder = tmp_path_factory.mktemp("place")
     encoder = tiny.encoder(folder / "encoder")
@@ -34,7 +32,7 @@ def place(tmp_path_factory) -> Path:
             "default", f"encoder.path={encoder}", "training.epochs=25", "training.batch_words=40"
         ).to_toml()
     )
-    formats.write([Document((sentence,)) for sentence in tiny.SENTENCES], folder / "data.jsonl", "jsonl")
+    shutil.copy(tiny_data, folder / "data.jsonl")
     said = succeed(*training(folder, folder / "model"), "--test", folder / "data.jsonl").stderr
     (folder / "said.txt").write_text(said)
     return folder
