@@ -24,7 +24,6 @@ from nestree.types import (
     unchecked_entity,
     with_entities,
 )
-from tests.cli.run import nestree
 
 WORDS = ["the", "University", "of", "California"]
 
@@ -322,13 +321,3 @@ def test_jsonl_by_characters_has_the_form_of_to_dict_and_loses_no_annotation(tmp
     (back,) = read(path)
     assert (back, back.extra) == (written, written.extra)
     assert [e.extra for e in back.sentences[0].entities] == [e.extra for e in entities]
-
-
-def test_predicted_json_lines_have_the_form_of_to_dict(tiny_model, tmp_path):
-    text = "😀 The Duke of York met Iraqi leaders in Rome. Ann left."
-    (tmp_path / "a.txt").write_text(text, encoding="utf-8")
-    done = nestree("predict", tmp_path / "a.txt", "--model", tiny_model, "--to", "jsonl")
-    assert done.exit_code == 0, done.output
-    record = json.loads(done.stdout)
-    check_document(record)
-    assert record["entities"]
