@@ -123,7 +123,7 @@ def test_changes_in_reading(tmp_path):
         (
             "a.jsonl",
             "jsonl",
-            '{"text": "Rome", "entities": [{"start": 0, "end": 9, "label": "X"}, {"start": 3, "end": 1, "label": "X"}]}',
+            json.dumps({"text": "Rome", "entities": [entity(0, 9), entity(3, 1)]}),
             ["out-of-range", "empty"],
         ),
         ("a.data", "triplets", "a b\n0,9 X|0,1 X\n\na b\n1,1 X\n", ["out-of-range", "empty"]),
@@ -202,9 +202,10 @@ def test_shown_places(tmp_path):
     assert len(report.as_json()["findings"]) == 8
 
 
-@pytest.mark.parametrize(
-    "word", "café Müller naïve Ångström “quoted” don’t 5° Ærø Über straße … €5 São 2×".split()
-)
+BEYOND_ASCII = "café Müller naïve Ångström “quoted” don’t 5° Ærø Über straße … €5 São 2×"
+
+
+@pytest.mark.parametrize("word", BEYOND_ASCII.split())
 @pytest.mark.parametrize("wrong", ["cp1252", "latin-1"])
 def test_mojibake_is_repaired(word, wrong):
     data = word.encode()
