@@ -90,16 +90,21 @@ def test_a_document_is_shown_and_saved(names, capsys, tmp_path):
     assert "<title>My &lt;title&gt;</title>" in page
 
 
-def test_outermost_entities_are_the_ents_of_spacy(names):
+def test_a_document_of_spacy(names):
+    """Its ents are the outermost entities."""
     spacy = pytest.importorskip("spacy")
-    doc = names["doc"]
-    of_spacy = doc.to_spacy()
+    doc, nlp = names["doc"], spacy.blank("en")
+    of_spacy = doc.to_spacy(nlp.vocab)
+    assert (of_spacy.text, of_spacy.vocab) == (TEXT, nlp.vocab)
     outermost = [(e.start, e.end, e.label) for e in doc.entities if e.depth == 0]
     assert [(e.start_char, e.end_char, e.label_) for e in of_spacy.ents] == outermost
-    assert len(of_spacy.spans["nestree"]) >= len(doc.entities) > len(outermost)
-    with pytest.raises(
-        InputError, match=r'Give its .text, or add the component .* nlp.add_pipe\("nestree"\)'
-    ):
+    nlp.add_pipe("nestree")  # knows the attributes of spans
+    spans = [(s.start_char, s.end_char, s.label_, s._.nestree_score) for s in of_spacy.spans["nestree"]]
+    scored = [(e.start, e.end, *pair) for e in doc for pair in zip(e.labels, e.scores, strict=True)]
+    assert sorted(spans) == sorted(scored)
+    assert len(scored) > len(outermost)
+    message = r'Give its .text, or add the component .* nlp.add_pipe\("nestree"\)'
+    with pytest.raises(InputError, match=message):
         names["ner"](spacy.blank("en")(TEXT))
 
 

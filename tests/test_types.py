@@ -253,17 +253,6 @@ def test_a_document_as_a_table_and_in_html_and_in_a_terminal(capsys, monkeypatch
         document().to_pandas()
 
 
-def test_a_document_of_spacy():
-    spacy = pytest.importorskip("spacy")
-    nlp = spacy.blank("en")
-    doc = document().to_spacy(nlp.vocab)
-    assert (doc.text, doc.vocab) == (TEXT, nlp.vocab)
-    spans = [(span.start_char, span.end_char, span.label_) for span in doc.spans["nestree"]]
-    assert sorted(spans) == sorted((e.start, e.end, label) for e in document() for label in e.labels)
-    nlp.add_pipe("nestree")  # knows the attributes of spans
-    assert {(span.label_, span._.nestree_score) for span in doc.spans["nestree"]} >= {("GPE", 0.75)}
-
-
 SCHEMA = json.loads((resources.files("nestree.data") / "document.schema.json").read_text())
 
 
