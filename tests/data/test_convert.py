@@ -29,5 +29,6 @@ def test_conversion_in_place(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_bytes(COUNTED.read_bytes())
     before = list(read(path))
-    convert(path, path)
+    conversion = convert(path, path)
+    assert (conversion.source_format, conversion.target_format) == ("jsonl", "jsonl")
     assert list(read(path)) == before
