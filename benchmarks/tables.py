@@ -196,6 +196,22 @@ def recipes() -> str:
     return markdown_table(header, rows, used)
 
 
+def large() -> str:
+    """The default recipe with encoders that are pretrained on unlabelled text, too, and with context."""
+    header = "data|encoder|words of context|seeds|best epoch|dev F1|test P|R|F1|heads, %|calibration error"
+    paths = "dev.f1 test.precision test.recall test.f1 test.heads.accuracy test.calibration_error"
+    groups: dict[tuple[str, str, str], list[Row]] = {}
+    for row in load_scored("large"):
+        settings = dict(change.split("=", 1) for change in row["changes"])
+        key = DATA[row["data"]], settings["encoder.path"], settings.get("encoder.context", "0")
+        groups.setdefault(key, []).append(row)
+    rows = []
+    for key, runs in groups.items():
+        epochs = ", ".join(f"{run['best_epoch']} of {run['epochs_planned']}" for run in runs)
+        rows.append([*key, str(len(runs)), epochs, *format_means(runs, paths)])
+    return markdown_table(header, rows, chain(*groups.values()))
+
+
 def headline() -> str:
     """The default recipe, and the same after continued pretraining, with the number of passes that is best on dev."""
     groups = group_runs(load_runs())
@@ -544,6 +560,7 @@ def latency() -> str:
 TABLES: dict[str, Callable[[], str]] = {
     "headline": headline,
     "recipes": recipes,
+    "large": large,
     "bundled": bundled,
     "ablation": ablation,
     "partial": partial,

@@ -49,7 +49,7 @@ from nestree.data import formats
 from nestree.decoding import NO_TEMPERATURES
 from nestree.model import Recognizer
 from nestree.nn.devices import select_device
-from nestree.temperature import best_decoder, fit_temperatures
+from nestree.temperature import tune_on_dev
 from nestree.training import Callbacks, Corpus
 from nestree.training.cuda_graphs import USES_BEFORE_CAPTURE
 from nestree.training.dataset import batches
@@ -188,7 +188,9 @@ def run_jobs(jobs: Sequence[Job], rows: Sequence[Row], at_once: int, save: Calla
             row.update(status="failed", why=f"its process ended with {process.exitcode}")
         summary = row.get("why", "")
         if "test" in row:
-            speed = f"{row['epochs_done']} epochs, {row['train_sentences_per_second']:,.0f} sentences/s"
+            speed = (
+                f"{row['epochs_done']} epochs, {row.get('train_sentences_per_second', 0):,.0f} sentences/s"
+            )
             summary = f"dev F1 {row['dev']['f1']:.2f}, test F1 {row['test']['f1']:.2f}, {speed}"
         elif "step" in row:
             summary = f"{row['step']['mean_ms']:.1f} ms a step"
@@ -328,10 +330,9 @@ def train_and_score(job: Job, reports: Connection) -> Row:
         return {**row, "status": "stopped before the first epoch was done"}
     model = checkpoint.load(folder, select_device(options.device))
     if not result.evaluation:  # training does this at its end
-        model.temperatures = fit_temperatures(model, corpus.dev)
-        if settings.decoding.tune:
-            model.settings = replace(settings, decoding=best_decoder(model, corpus.dev))
-    row["decoding"] = asdict(model.settings.decoding)
+        model.temperatures, decoding = tune_on_dev(model, corpus.dev)
+        model.settings = replace(settings, decoding=decoding)
+    row["decoding"], row["temperatures"] = asdict(model.settings.decoding), model.temperatures._asdict()
     row["dev"] = score_model(model, corpus.dev, options.analyze)[0]
     if test:
         row["test"], predicted = score_model(model, model.sentences_with_context(test), options.analyze)

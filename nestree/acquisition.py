@@ -210,6 +210,8 @@ def select(
             if buffered >= most:
                 rank(buffer)
                 buffer, buffered = [], 0
+    if not result.pool_sentences:
+        raise InputError("the pool has no sentence. Check the names of its files, or give it texts.")
     rank(buffer)
     if partial:
         result.duplicates = questions.duplicates

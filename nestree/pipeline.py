@@ -390,7 +390,7 @@ class Pipeline:
         own, own_labels = self.model.settings, self.model.labels
         by_label = threshold if isinstance(threshold, Mapping) else {}
         default = own.decoding.threshold if threshold is None or isinstance(threshold, Mapping) else threshold
-        wanted = own_labels if labels is None else [labels] if isinstance(labels, str) else labels
+        wanted = own_labels if labels is None else (labels,) if isinstance(labels, str) else tuple(labels)
         for label in (*by_label, *wanted):
             if label not in own_labels:
                 raise InputError(f"the model has no label {label!r}. Its labels are {', '.join(own_labels)}.")

@@ -110,6 +110,8 @@ class Entity(AttributeHints):
             if not is_number or not 0 <= score <= 1:
                 what = "is not a probability: a number from 0 to 1"
                 raise DataError(f"score {score!r:.40} of entity {self} {what}")
+            if type(score) is not float:  # of NumPy or PyTorch, which JSON cannot hold
+                object.__setattr__(self, "score", float(score))
 
     def _index(self, name: str, value: Any) -> int:
         """The number of a word as Python's integer; other libraries have integers of their own."""
@@ -468,14 +470,18 @@ class Document(AttributeHints):
     extra: Mapping[str, Any] = field(default_factory=dict, compare=False)  # extra keys of its file
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "sentences", tuple(self.sentences))
-        if self.sentences and not isinstance(self.sentences[0], Sentence):
-            raise DataError(
-                f"a document is made of sentences, and this is {self.sentences[0]!r:.40}. Give a list of Sentence; "
-                "texts are for `nestree.load()`."
-            )
+        is_list = isinstance(self.sentences, Iterable) and not isinstance(self.sentences, str)
+        object.__setattr__(self, "sentences", tuple(self.sentences) if is_list else (self.sentences,))
+        for sentence in self.sentences:
+            if not (is_list and isinstance(sentence, Sentence)):
+                raise DataError(
+                    f"a document is made of a list of sentences, and this is {sentence!r:.40}. Give a list of "
+                    "Sentence; texts are for `nestree.load()`."
+                )
         if self.text is None:
             return
+        if not isinstance(self.text, str):
+            raise DataError(f"the text of document {self.id} must be a string, and is {self.text!r:.40}")
         last = 0
         for sentence in self.sentences:
             end = sentence.start + len(sentence.text or "")

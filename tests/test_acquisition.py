@@ -263,6 +263,8 @@ def test_answered_questions_are_not_asked_again(model, pool):
 def test_wrong_options(model, options, message):
     with pytest.raises(InputError, match=message):
         select([Sentence(["a"])], model=model, **options)
+    with pytest.raises(InputError, match="the pool has no sentence"):
+        select([], model=model, budget=5)
     with pytest.raises(InputError, match="a pool has documents, sentences or texts"):
         select([3], model=model, budget=5)
 
@@ -295,6 +297,8 @@ def test_wrong_targets_are_refused(tmp_path):
     refused = run("select", text, "--budget", "9", "--to", "prodigy", "--partial")
     assert refused.exit_code == 2
     assert "--partial writes questions as label-studio or jsonl" in refused.stderr
+    refused = run("select", text, "--budget", "9", "-o", text)
+    assert (refused.exit_code, "is the input. Write to another file." in refused.stderr) == (2, True)
     refused = run("select", text, "--budget", "9", "--to", "spacy")
     assert refused.exit_code == 2
     assert "Choose one of these" in refused.stderr

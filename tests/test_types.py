@@ -84,8 +84,17 @@ def test_invalid_documents():
         Document((sentence,), "ab", "d")
     with pytest.raises(DataError, match="not at character 0"):
         Document((dataclasses.replace(sentence, start=0), dataclasses.replace(sentence, start=0)), "aa")
-    with pytest.raises(DataError, match="made of sentences"):
-        Document(["a text"])
+    for sentences in (["a text"], [sentence, "a text"], sentence, None, "a text"):
+        with pytest.raises(DataError, match="a list of sentences, and this is "):
+            Document(sentences)
+    with pytest.raises(DataError, match="text of document d must be a string, and is 5"):
+        Document([], 5, "d")
+
+
+def test_scores_of_numpy_are_written():
+    entity = Entity(0, 1, "A", None, np.float32(0.5))
+    assert type(entity.score) is float
+    assert '"score": 0.5' in Document([Sentence(["a"], [entity])]).to_json()
 
 
 def test_equal_entities():

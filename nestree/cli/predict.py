@@ -281,7 +281,7 @@ def select(
         purpose = "--partial writes questions" if partial else "tasks are written"
         raise InputError(f"--to {target_format}: {purpose} as {' or '.join(targets)}. Choose one of these.")
     jobs = find_jobs(pool, reading.source_format, Path("-"), "jsonl").jobs
-    check_output_path(out)
+    check_output_path(out, [*(job.source for job in jobs), *(exclude or ())])
     started = monotonic()
     pipeline = load_fast(model, device)
     rules = pipeline.model.text_rules._asdict()

@@ -193,7 +193,12 @@ def report_errors() -> Iterator[None]:
         elif type(error) is typer.BadParameter and error.param is not None:
             message = bad_value_message(error.param.opts, error.message, Commands.arguments)
         else:
-            raise  # a missing argument: click shows the usage, too
+            context: Any = error.ctx  # of a missing argument, one too many, or an unknown command
+            usage = context.get_usage().removeprefix("Usage: ")
+            is_group = hasattr(context.command, "commands")
+            remedy = "`nestree --help` lists the commands." if is_group else f"Usage: {usage}"
+            problem = error.format_message().rstrip(".")
+            message = f"{problem}{'' if problem.endswith('?') else '.'} {remedy}"
         exit_with(f"Error: {message}", BAD_INPUT)
     except BrokenPipeError:
         discard_output()

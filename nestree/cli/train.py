@@ -205,10 +205,15 @@ def run_training(
     from nestree.pipeline import PredictOptions
 
     folder = run.resume or run.out
+    if run.resume and "train" not in origin:
+        raise InputError(
+            f"{run.resume} was trained from Python on documents in memory. Continue it with nestree.train(..., "
+            f"out={str(run.resume)!r}, resume=True), or name the same data with --train and --dev."
+        )
     if folder is None or "train" not in origin:
         data = "" if "train" in origin else "training data, a file or a folder, and "
         raise InputError(f"name {data}a new folder for the model with --out DIR.")
-    reading = Reading(*(origin["options"][name] for name in ("format", "words", "sentences", "read")))
+    reading = Reading(*(origin["options"].get(name) for name in ("format", "words", "sentences", "read")))
     paths = {part: Path(origin[part]) for part in PARTS if part in origin}
     with reading_progress([*paths.values()]):
         parts = {part: list(reading.documents(path)) for part, path in paths.items()}

@@ -464,7 +464,8 @@ def write_error(path: Path, why: OSError) -> DataError:
         errno.EEXIST: (no_folder := "Choose another place: what would be a folder there is a file"),
         errno.ENOTDIR: no_folder,
     }.get(why.errno or 0, "Choose another place")
-    return DataError(f"{path} cannot be written: {why.strerror or why}. {remedy}.")
+    meant = Path(*(part for part in path.parts if not (part[:1] == "." and part.endswith(TEMPORARY))))
+    return DataError(f"{meant} cannot be written: {why.strerror or why}. {remedy}.")
 
 
 @contextmanager
@@ -536,7 +537,7 @@ def atomic_path(path: Path) -> Iterator[Path]:
         remove_locked_folder(folder, lock)
 
 
-LOCK = ".lock"
+LOCK, TEMPORARY = ".lock", ".tmp"  # a file in a temporary folder, and the end of the folder's name
 locked_folders: set[Path] = set()  # by this process, whose threads could lock a file twice
 locking = threading.Lock()
 
@@ -547,7 +548,7 @@ def claim_temporary_folder(path: Path) -> tuple[Path, int | None]:
     What a killed process left there is removed: its lock is free. A folder of another user, or with files and no lock
     file, is left alone, as is one that another process or thread has locked.
     """
-    folder = path.with_name(f".{path.name[:40]}.tmp")
+    folder = path.with_name(f".{path.name[:40]}{TEMPORARY}")
     lock = None
     with locking:
         try:

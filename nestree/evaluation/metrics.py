@@ -240,7 +240,11 @@ class Evaluation:
         width = max(3, *(len(label) for label in self.labels), 0)
         lines = [f"{'':{width}} precision  recall      F1     gold  predicted"]
         for name, score in {"all": self.entities, **self.labels}.items():
-            values = f"{100 * score.precision:9.2f} {100 * score.recall:7.2f} {100 * score.f1:7.2f}"
+            shown = (score.predicted, score.precision), (score.gold, score.recall), (1, score.f1)
+            values = " ".join(
+                f"{100 * value:{size}.2f}" if count else f"{'-':>{size}}"
+                for size, (count, value) in zip((9, 7, 7), shown, strict=True)
+            )
             lines.append(f"{name:{width}} {values} {score.gold:8,} {score.predicted:10,}")
         return "\n".join(lines)
 

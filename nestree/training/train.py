@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
+from accelerate.state import AcceleratorState
 from accelerate.utils import broadcast_object_list
 
 from nestree import checkpoint, hub
@@ -24,13 +25,13 @@ from nestree.nn.devices import select_device
 from nestree.pipeline import PredictOptions, predict
 from nestree.report import to_json
 from nestree.report.tables import ERROR_NAMES, describe_error
-from nestree.temperature import fit_temperatures
+from nestree.temperature import tune_on_dev
 from nestree.text import detect_word_style
 from nestree.training.callbacks import Callbacks, ProgressBar, TensorBoard
 from nestree.training.callbacks import duration as duration
 from nestree.training.dataset import Corpus, adapt_to_small_data, data_files, make_corpus
 from nestree.training.distill import Teachers
-from nestree.training.loop import Run, evaluate_on_dev, run_epochs, save, stop_on_interrupt, tune_decoding
+from nestree.training.loop import Run, evaluate_on_dev, run_epochs, save, stop_on_interrupt
 from nestree.training.optimizer import make_optimizer
 from nestree.training.run_dir import Progress, RunDir
 from nestree.training.step import GradientStep
@@ -273,7 +274,12 @@ def fit(
 def make_accelerator(device: str) -> Accelerator:
     """Mixed precision in bf16 on a GPU, float32 elsewhere; `auto` is the best device available."""
     kind = select_device(device).type
-    return Accelerator(cpu=kind == "cpu", mixed_precision="bf16" if kind == "cuda" else "no")
+    options: Any = {"cpu": kind == "cpu", "mixed_precision": "bf16" if kind == "cuda" else "no"}
+    try:
+        return Accelerator(**options)
+    except ValueError:  # this process has trained on another device
+        AcceleratorState._reset_state(reset_partial_state=True)
+        return Accelerator(**options)
 
 
 def origin_of(folder: Path) -> dict[str, Any]:
@@ -368,18 +374,17 @@ def finish_run(run: Run, about: Mapping[str, str]) -> TrainResult:
         return TrainResult(folder, done, best, progress.seconds, "interrupted", None, None)
     run.accelerator.wait_for_everyone()
     checkpoint.load_weights(model, checkpoint.read_weights(folder), folder / checkpoint.WEIGHTS)
-    fitted = [fit_temperatures(model, run.corpus.dev) if run.is_main else None]
-    model.temperatures = Temperatures(*broadcast_object_list(fitted)[0])
-    if run.is_main:
-        checkpoint.save_info(model, folder)
-    if run.settings.decoding.tune:
-        model.settings = run.settings = tune_decoding(run)
-        decoding = run.settings.decoding
+    tuned: list[Any] = [tune_on_dev(model, run.corpus.dev) if run.is_main else None]
+    temperatures, decoding = broadcast_object_list(tuned)[0]
+    model.temperatures = Temperatures(*temperatures)
+    model.settings = run.settings = replace(run.settings, decoding=decoding)
+    if decoding.tune:
         run.step.notify(
             f'chosen on dev: decoding.method = "{decoding.method}", decoding.threshold = {decoding.threshold:g}.'
         )
-        if run.is_main:
-            checkpoint.write_text(folder / checkpoint.CONFIG, run.settings.to_toml())
+    if run.is_main:
+        checkpoint.save_info(model, folder)
+        checkpoint.write_text(folder / checkpoint.CONFIG, run.settings.to_toml())
     evaluation = evaluate_on_dev(run, scored=True)
     card = Card(
         run.settings,

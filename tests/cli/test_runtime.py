@@ -69,8 +69,8 @@ def test_completion_can_be_installed(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["chekc"], "chekc"),
-        (["stats"], "Missing argument"),
+        (["chekc"], "Error: No such command 'chekc'. Did you mean 'check'? `nestree --help` lists the commands.\n"),
+        (["stats"], "Error: Missing argument 'FILES'. Usage: nestree stats [OPTIONS] {FILES}...\n"),
         (["stats", COUNTED, "--format", "xml"], "--format is xml; 'xml' is not one of 'text', 'markdown', 'json'.\n"),
         (["check", COUNTED, "--long-sentence", "no"], "--long-sentence"),
         (["predict", "a.txt", "--batch-words", "0"], "--batch-words is 0; it should be greater than or equal to 1.\n"),

@@ -187,6 +187,19 @@ def test_several_writers_of_one_path_have_their_own_folders(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_an_error_names_the_final_path(tmp_path):
+    def write_below_a_file() -> None:
+        with atomic_path(tmp_path / "new") as folder:
+            folder.mkdir()
+            (folder / "file").write_text("")
+            with atomic_writer(folder / "file" / "a"):
+                pass
+
+    with pytest.raises(DataError) as caught:
+        write_below_a_file()
+    assert str(caught.value).startswith(f"{tmp_path / 'new' / 'file' / 'a'} cannot be written: ")
+
+
 def test_a_device_is_written_to_as_it_is():
     with atomic_writer(Path("/dev/null")) as file:
         file.write("gone")

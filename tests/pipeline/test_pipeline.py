@@ -251,6 +251,7 @@ def test_only_some_labels_and_thresholds_by_label(ner):
     for labels in (["PER"], ["PER", "GPE"], "PER", []):
         expected = [entity for entity in every if entity[2] in labels]
         assert labelled(ner(TEXT, labels=labels)) == labelled(ner([TEXT], labels=labels)[0]) == expected
+    assert labelled(ner(TEXT, labels=(label for label in ["PER"]))) == labelled(ner(TEXT, labels=["PER"]))
     words = ner.words([TEXT.split()], labels=["GPE"])[0].entities
     assert {entity.label for entity in words} == {"GPE"}
     scores = {

@@ -5,7 +5,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from accelerate import Accelerator
 
 from nestree.errors import ChartMemoryError
 from nestree.model import Recognizer
@@ -13,6 +12,7 @@ from nestree.training import cuda_graphs, loop
 from nestree.training.distill import Teachers
 from nestree.training.run_dir import Progress
 from nestree.training.step import GradientStep
+from nestree.training.train import make_accelerator
 from tests.training.test_step import Notes, assert_equal, gradients, make_updater
 
 CLOSE = {"rtol": 1e-3, "atol": 1e-5}
@@ -45,7 +45,7 @@ def both(request, without_chance, data, monkeypatch):
         lessons = Teachers((teacher,), data.labels, data.train, half, [True] * (size - 1) + [False], 0.3)
 
     def updater(some: Recognizer) -> GradientStep:
-        return GradientStep(some, data.train, Accelerator(cpu=True), quiet, Progress(""), teachers=lessons)
+        return GradientStep(some, data.train, make_accelerator("cpu"), quiet, Progress(""), teachers=lessons)
 
     plain = updater(model)
     assert plain.graphs is None  # without a GPU nothing is captured

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 from accelerate import Accelerator
+from accelerate.state import AcceleratorState
 from torch import nn
 
 from nestree.errors import ChartMemoryError, TrainingError
@@ -14,12 +15,13 @@ from nestree.training import Callbacks
 from nestree.training.optimizer import lr_schedule, make_optimizer, set_lr
 from nestree.training.run_dir import Progress
 from nestree.training.step import GradientStep, Prefetcher
+from nestree.training.train import make_accelerator
 
 
 def make_updater(settings, data) -> GradientStep:
     torch.manual_seed(1)
     model = Recognizer(settings, data.labels, settings.encoder.path).train()
-    return GradientStep(model, data.train, Accelerator(cpu=True), settings, Progress(""))
+    return GradientStep(model, data.train, make_accelerator("cpu"), settings, Progress(""))
 
 
 @pytest.fixture(scope="module")
@@ -224,3 +226,11 @@ def test_encoder_lr_and_no_weight_decay_of_biases(training):
     groups = optimizer.param_groups
     rates = {id(p): (group["lr"], group["weight_decay"]) for group in groups for p in group["params"]}
     assert [rates[id(p)] for p in model.parameters()] == [(0.05, 0.5), (0.05, 0), (0.5, 0.5), (0.5, 0)]
+
+
+def test_training_on_another_device_than_before():
+    """accelerate keeps the device and the precision of a process."""
+    AcceleratorState._reset_state(reset_partial_state=True)
+    Accelerator(cpu=True, mixed_precision="bf16")
+    accelerator = make_accelerator("cpu")
+    assert (accelerator.device.type, accelerator.mixed_precision) == ("cpu", "no")
