@@ -84,6 +84,16 @@ def s3() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
+def tiny_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file with the eight sentences. Not to be changed."""
+    from nestree.data import formats
+
+    path = tmp_path_factory.mktemp("tiny_data") / "data.jsonl"
+    formats.write(tiny.DOCUMENTS, path)
+    return path
+
+
+@pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The directory of a model that has learned eight sentences, well enough to find something. Not to be changed."""
     from nestree import checkpoint

@@ -206,11 +206,3 @@ def test_settings_of_a_model_are_complete(tmp_path):
     bundled = checkpoint.bundled_model()
     checkpoint.check_manifest(bundled)
     assert (bundled / "config.toml").read_text() == Settings.load(bundled / "config.toml").to_toml()
-
-
-def test_recipes_are_installed_with_the_package():
-    """`pip install` copies the files that pyproject.toml lists."""
-    package = RECIPES.parent
-    project = tomllib.loads((package.parent / "pyproject.toml").read_text(encoding="utf-8"))
-    patterns = project["tool"]["setuptools"]["package-data"]["nestree"]
-    assert set(RECIPES.rglob("*.toml")) <= {path for pattern in patterns for path in package.glob(pattern)}

@@ -248,7 +248,7 @@ def test_spacy_reads_sentences_in_context(place, seen):
 
 def test_data_without_documents_are_named(encoder, tmp_path):
     settings = tiny.settings("default", f"encoder.path={encoder}", "encoder.context=4", "training.epochs=1")
-    single = [Document((sentence,)) for sentence in tiny.SENTENCES]
-    fit(settings, make_corpus(single, single, seed=1, context=4), tmp_path / "model", device="cpu")
+    data = make_corpus(tiny.DOCUMENTS, tiny.DOCUMENTS, seed=1, context=4)
+    fit(settings, data, tmp_path / "model", device="cpu")
     log = (tmp_path / "model" / "training" / "log.jsonl").read_text(encoding="utf-8")
     assert "encoder.context is 4, but no sentence has any" in log

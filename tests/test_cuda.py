@@ -18,7 +18,6 @@ from nestree.training import Callbacks, cuda_graphs, distill, fit, make_corpus
 from nestree.training.run_dir import Progress
 from nestree.training.step import GradientStep
 from nestree.training.train import make_accelerator
-from nestree.types import Document
 from tests import tiny
 from tests.training.runs import weights
 
@@ -144,8 +143,7 @@ def test_an_update_waits_for_nothing(patient, recipe):
 def test_training_learns_and_can_be_resumed(folder, tmp_path):
     changes = ["training.epochs=40", "training.batch_words=20", "training.rho=1"]
     settings = tiny.settings("default", f"encoder.path={folder}", *changes)
-    documents = [Document((sentence,)) for sentence in tiny.SENTENCES]
-    data = make_corpus(documents, documents, seed=1)
+    data = make_corpus(tiny.DOCUMENTS, tiny.DOCUMENTS, seed=1)
     whole = fit(settings, data, tmp_path / "whole", device="cuda")
     assert whole.evaluation.entities.f1 > 0.8
 
@@ -185,8 +183,7 @@ def updater_of(model: Recognizer, data) -> GradientStep:
 @pytest.mark.parametrize("family", ["bert", "mpnet", "roberta"])
 def test_graphs_compute_the_same(tmp_path, family, recipe, monkeypatch):
     monkeypatch.setattr(cuda_graphs, "USES_BEFORE_CAPTURE", 0)
-    documents = [Document((sentence,)) for sentence in tiny.SENTENCES]
-    data = make_corpus(documents, documents, seed=1)
+    data = make_corpus(tiny.DOCUMENTS, tiny.DOCUMENTS, seed=1)
 
     def fresh(*changes):
         quiet = ["encoder.dropout=0", "model.dropout=0", "training.rho=0.1", "training.perturbation=sam"]
@@ -213,9 +210,8 @@ def test_graphs_compute_the_same(tmp_path, family, recipe, monkeypatch):
 
 def test_dropout_of_graphs_follows_from_the_seed(patient, monkeypatch):
     monkeypatch.setattr(cuda_graphs, "USES_BEFORE_CAPTURE", 0)
-    documents = [Document((sentence,)) for sentence in tiny.SENTENCES]
     model = made(patient, "default", "training.cuda_graphs=true", "training.rho=0").cuda().train()
-    updater = updater_of(model, make_corpus(documents, documents, seed=1))
+    updater = updater_of(model, make_corpus(tiny.DOCUMENTS, tiny.DOCUMENTS, seed=1))
 
     def loss(number):
         return float(updater.gradients([[*range(8)]], number)["joint"])
@@ -231,7 +227,7 @@ def test_distillation_with_graphs(folder, tmp_path):
         "training.rho=0.1",
     ]
     teacher = tiny.learned(folder, updates=60).cuda()
-    labelled = make_corpus([Document((tiny.SENTENCES[0],))], [Document((s,)) for s in tiny.SENTENCES], seed=1)
+    labelled = make_corpus(tiny.DOCUMENTS[:1], tiny.DOCUMENTS, seed=1)
     data, lessons = distill.make_teachers(
         labelled, tiny.SENTENCES * 8, [teacher], labeled_copies=1, augmentation_rate=0
     )
@@ -245,10 +241,9 @@ def test_distillation_with_graphs(folder, tmp_path):
 def test_where_memory_is_short_there_are_fewer_graphs(folder, monkeypatch):
     """Real graphs, and memory that really ends while one is captured."""
     monkeypatch.setattr(cuda_graphs, "USES_BEFORE_CAPTURE", 0)
-    many = tiny.SENTENCES * 40
-    documents = [Document((sentence,)) for sentence in many]
+    many = tiny.DOCUMENTS * 40
     model = made(folder, "default", "training.cuda_graphs=true", "training.rho=0").cuda().train()
-    updater = updater_of(model, make_corpus(documents, documents, seed=1))
+    updater = updater_of(model, make_corpus(many, many, seed=1))
     updater.gradients([[*range(4)]], 1)
     assert len(updater.graphs.graphs) == 1
     total = torch.cuda.get_device_properties(0).total_memory

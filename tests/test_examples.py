@@ -17,17 +17,15 @@ PAGES = [
 ]  # tests/cli/test_tutorial.py runs the tutorial
 
 
-def sessions() -> list[tuple[str, str, str]]:
-    """Page, command and output of everything after a `$` in `console` blocks."""
-    examples = []
-    for page in PAGES:
-        for block in re.findall(r"^```console\n(.*?)^```", page.read_text(encoding="utf-8"), re.M | re.S):
-            for command, output in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", block, re.M):
-                examples.append((page.name, command, output.rstrip() + "\n"))
-    return examples
+def sessions(page: Path) -> list[tuple[str, str]]:
+    """Command and output of everything after a `$` in the `console` blocks of a page."""
+    blocks = re.findall(r"^```console\n(.*?)^```", page.read_text(encoding="utf-8"), re.M | re.S)
+    return [pair for block in blocks for pair in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", block, re.M)]
 
 
-SESSIONS = sessions()
+SESSIONS = [
+    (page.name, command, output.rstrip() + "\n") for page in PAGES for command, output in sessions(page)
+]
 
 
 @pytest.mark.parametrize(("page", "command", "expected"), SESSIONS, ids=[f"{s[0]}: {s[1]}" for s in SESSIONS])

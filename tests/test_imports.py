@@ -6,6 +6,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 PACKAGE = Path(__file__).resolve().parent.parent / "nestree"
 
 # From the top down. Imports go downwards only, never within a line.
@@ -175,6 +177,26 @@ for name in {names}:
 def test_light_modules_do_not_import_torch():
     light = [name for name in modules(PACKAGE) if name.split(".")[0] in WITHOUT_TORCH | {"cli"}]
     subprocess.run([sys.executable, "-c", IMPORT_ALL.format(names=light)], check=True)
+
+
+HEAVY = ["torch", "transformers", "numpy", "numba", "safetensors", "accelerate", "spacy", "rich"]
+
+
+@pytest.mark.parametrize(
+    ("code", "libraries"),
+    [
+        ("from nestree.cli import app; app(['--help'], standalone_mode=False)", HEAVY),  # so it comes at once
+        ("import nestree.evaluation", ["numpy", "torch", "rich"]),
+        ("import nestree.show", ["torch", "jinja2"]),
+        (
+            "import nestree; nestree.load(device='cpu')('Ann lives in Lisbon.')",
+            ["transformers", "sympy", "torch._dynamo", "spacy"],
+        ),
+    ],
+)
+def test_what_is_not_needed_is_not_imported(code, libraries):
+    check = f"{code}\nimport sys; found = set({libraries}) & set(sys.modules); assert not found, found"
+    subprocess.run([sys.executable, "-c", check], check=True, stdout=subprocess.DEVNULL)
 
 
 PUBLIC_NAMES = """

@@ -9,7 +9,6 @@ import torch
 from nestree.config import recipe_names
 from nestree.errors import ModelError
 from nestree.model import Recognizer
-from nestree.treecrf import marginals
 from nestree.types import Entity, Sentence, crossing_pairs
 from tests import tiny
 from tests.tiny import sentence
@@ -66,29 +65,6 @@ def test_every_row_memorises_eight_nested_sentences(folder, recipe):
         assert model.settings.decoding.method == "spans" or crossing_pairs(entities) == []
         lexical = model.settings.model.structure == "lexical"
         assert all((e.head is not None and e.start <= e.head < e.end) == lexical for e in entities)
-
-
-def test_without_parsing_spans_are_wrong_only_where_no_likely_tree_has_them(folder):
-    """Why the row without parsing cannot learn longer sentences by heart: test_losses.py has the proof."""
-    model = tiny.model(folder, "ablation/08-without-parsing")
-    assert memorise(model, tiny.SENTENCES, 100) is None
-    batch = model.collate(tiny.SENTENCES)
-    gold = [keys(s.entities) for s in tiny.SENTENCES]
-    spans = [*map(keys, model.decode(batch))]
-    model.settings = model.settings.with_overrides(["decoding.method=viterbi"])
-    assert [*map(keys, model.decode(batch))] == gold
-    assert all(found > right for found, right in zip(spans, gold, strict=True) if found != right)
-    with torch.no_grad():
-        scores = model(batch)
-    chances = marginals(scores.potentials(scores.mention.logsumexp(-1)), scores.lengths).span
-    invented = [
-        (b, i, j)
-        for b, found in enumerate(spans)
-        for i, j, _ in found
-        if (i, j) not in {g[:2] for g in gold[b]}
-    ]
-    assert len(invented) > 5
-    assert max(float(chances[span]) for span in invented) < 0.05
 
 
 @pytest.mark.parametrize(

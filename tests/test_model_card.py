@@ -8,11 +8,10 @@ from huggingface_hub import ModelCard
 
 from nestree import model_card
 from nestree.config import Settings
-from nestree.data import formats
 from nestree.errors import ConfigError
 from nestree.evaluation import evaluate
 from nestree.model_card import Card
-from nestree.types import Document, Entity, Sentence
+from nestree.types import Entity, Sentence
 from tests import tiny
 from tests.cli.run import nestree
 
@@ -134,14 +133,13 @@ def test_fields():
             model_card.parse_fields([nothing])
 
 
-def test_training_and_resuming_write_the_card(tmp_path):
-    encoder, data, out = tiny.encoder(tmp_path / "encoder"), tmp_path / "data.jsonl", tmp_path / "model"
-    formats.write([Document((sentence,)) for sentence in tiny.SENTENCES], data, "jsonl")
+def test_training_and_resuming_write_the_card(tiny_data, tmp_path):
+    encoder, out = tiny.encoder(tmp_path / "encoder"), tmp_path / "model"
     recipe = tmp_path / "tiny.toml"
     changes = [f"encoder.path={encoder}", "training.epochs=12", "training.batch_words=40"]
     recipe.write_text(tiny.settings("default", *changes).to_toml())
-    done = nestree("train", "--train", data, "--dev", data, "--test", data, "--out", out, "--config", recipe,
-                   "--device", "cpu", "--card", "language=en")  # fmt: skip
+    done = nestree("train", "--train", tiny_data, "--dev", tiny_data, "--test", tiny_data, "--out", out,
+                   "--config", recipe, "--device", "cpu", "--card", "language=en")  # fmt: skip
     assert done.exit_code == 0, done.stderr
     text = (out / "README.md").read_text()
     first = ModelCard(text).data

@@ -7,11 +7,9 @@ import pytest
 import torch
 
 from nestree import checkpoint, quantization
-from nestree.data import formats
 from nestree.errors import ModelError
 from nestree.evaluation import evaluate
 from nestree.pipeline import predict
-from nestree.types import Document
 from tests import tiny
 from tests.cli.run import nestree, refuse
 
@@ -117,10 +115,8 @@ def test_damage_is_said_in_a_sentence(small_model, tmp_path, change, message):
     assert message.format(n=name) in str(found.value)
 
 
-def test_training_goes_on_from_a_small_model(small_model, tmp_path):
-    data = tmp_path / "data.jsonl"
-    formats.write([Document((sentence,)) for sentence in tiny.SENTENCES], data, "jsonl")
-    done = nestree("train", "--init", small_model, "--train", data, "--dev", data, "--out", tmp_path / "m",
+def test_training_goes_on_from_a_small_model(small_model, tiny_data, tmp_path):
+    done = nestree("train", "--init", small_model, "--train", tiny_data, "--dev", tiny_data, "--out", tmp_path / "m",
                    "--set", "training.epochs=1", "--set", "training.lr=1e-9", "--set", "training.encoder_lr=1e-9",
                    "--device", "cpu")  # fmt: skip
     assert done.exit_code == 0, done.stderr
@@ -129,18 +125,16 @@ def test_training_goes_on_from_a_small_model(small_model, tmp_path):
     checkpoint.quantize(tmp_path / "m", tmp_path / "small")  # its weights are float32 again
 
 
-def test_the_command_says_what_8_bits_cost(tiny_model, tmp_path):
-    data = tmp_path / "gold.jsonl"
-    formats.write([Document((sentence,)) for sentence in tiny.SENTENCES], data, "jsonl")
-    done = nestree("quantize", tiny_model, "--out", tmp_path / "m", "--gold", data, "--device", "cpu")
+def test_the_command_says_what_8_bits_cost(tiny_model, tiny_data, tmp_path):
+    done = nestree("quantize", tiny_model, "--out", tmp_path / "m", "--gold", tiny_data, "--device", "cpu")
     assert done.exit_code == 0, done.stderr
     cost, sizes = done.stderr.splitlines()
     scores = [
-        float(nestree("evaluate", "--model", folder, data, "-q").stdout.split()[-1])
+        float(nestree("evaluate", "--model", folder, tiny_data, "-q").stdout.split()[-1])
         for folder in (tiny_model, tmp_path / "m")
     ]
     assert cost.startswith(f"F1 {scores[0]:.2f} before, {scores[1]:.2f} in 8 bits; both agree on ")
-    assert f"gold.jsonl: {cost}" in (tmp_path / "m" / "README.md").read_text()
+    assert f"data.jsonl: {cost}" in (tmp_path / "m" / "README.md").read_text()
     assert sizes.endswith(f" MB: {tmp_path / 'm'}")
     assert json.loads((tmp_path / "m" / "labels.json").read_text())["labels"] == tiny.LABELS
 

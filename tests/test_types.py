@@ -24,7 +24,6 @@ from nestree.types import (
     unchecked_entity,
     with_entities,
 )
-from tests.cli.run import nestree
 
 WORDS = ["the", "University", "of", "California"]
 
@@ -263,17 +262,6 @@ def test_a_document_as_a_table_and_in_html_and_in_a_terminal(capsys, monkeypatch
         document().to_pandas()
 
 
-def test_a_document_of_spacy():
-    spacy = pytest.importorskip("spacy")
-    nlp = spacy.blank("en")
-    doc = document().to_spacy(nlp.vocab)
-    assert (doc.text, doc.vocab) == (TEXT, nlp.vocab)
-    spans = [(span.start_char, span.end_char, span.label_) for span in doc.spans["nestree"]]
-    assert sorted(spans) == sorted((e.start, e.end, label) for e in document() for label in e.labels)
-    nlp.add_pipe("nestree")  # knows the attributes of spans
-    assert {(span.label_, span._.nestree_score) for span in doc.spans["nestree"]} >= {("GPE", 0.75)}
-
-
 SCHEMA = json.loads((resources.files("nestree.data") / "document.schema.json").read_text())
 
 
@@ -332,13 +320,3 @@ def test_jsonl_by_characters_has_the_form_of_to_dict_and_loses_no_annotation(tmp
     (back,) = read(path)
     assert (back, back.extra) == (written, written.extra)
     assert [e.extra for e in back.sentences[0].entities] == [e.extra for e in entities]
-
-
-def test_predicted_json_lines_have_the_form_of_to_dict(tiny_model, tmp_path):
-    text = "😀 The Duke of York met Iraqi leaders in Rome. Ann left."
-    (tmp_path / "a.txt").write_text(text, encoding="utf-8")
-    done = nestree("predict", tmp_path / "a.txt", "--model", tiny_model, "--to", "jsonl")
-    assert done.exit_code == 0, done.output
-    record = json.loads(done.stdout)
-    check_document(record)
-    assert record["entities"]

@@ -11,7 +11,7 @@ from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast
 
 from nestree.config import Settings
 from nestree.model import Recognizer
-from nestree.types import Entity, Sentence
+from nestree.types import Document, Entity, Sentence
 
 FAMILIES = ["bert", "roberta", "mpnet", "deberta", "deberta-v2", "electra", "modernbert"]
 BYTE_LEVEL = ["roberta", "deberta", "modernbert"]
@@ -40,6 +40,7 @@ SENTENCES = [
     sentence("fans of the club in the north of Oslo sang", "0-9 PER", "2-9 ORG", "5-9 LOC", "8-9 GPE"),
     sentence("Oslo Lisbon Portugal", "0-1 GPE", "1-2 GPE", "2-3 GPE"),  # every word is an entity
 ]  # no span has two labels: one-stage models cannot express that
+DOCUMENTS = [Document((each,)) for each in SENTENCES]
 SHORT = [
     sentence("Lisbon mayor", "0-2 PER", "0-1 GPE"),
     sentence("Oslo police", "0-2 ORG", "0-1 GPE"),

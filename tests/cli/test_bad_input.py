@@ -24,9 +24,12 @@ GENIA = """<?xml version="1.0"?>
 </article>
 </set>
 """
-BOMB = '<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;"><!ENTITY c "&b;&b;&b;&b;&b;&b;&b;&b;">'
-EXTERNAL = '<!ENTITY x SYSTEM "%s">'
-REFUSED = ": this XML declares entities"
+BOMB = '<!ENTITY a "ha">' + "".join(
+    f'<!ENTITY {y} "{f"&{x};" * 50}">' for x, y in zip("abcdefgh", "bcdefghi", strict=True)
+)
+EXTERNAL = '<!ENTITY x SYSTEM "file:%s">'
+PARAMETER = '<!ENTITY % x SYSTEM "file:%s"> %x;'
+REFUSED = ": this XML declares entities or refers to other files"
 BIOC = (FIXTURES / "tools" / "bioc.xml").read_text(encoding="utf-8")
 
 
@@ -36,65 +39,21 @@ def bioc(declared: str, used: str) -> str:
     return page.replace("</source>", f"{used}</source>", 1)
 
 
-def characters(key: str, start: int, end: int, text: str = "Rome fell") -> str:
-    span = {"start": start, "end": end, "label": "GPE"}
-    shapes = {
-        "jsonl": {"text": text, "entities": [span]},
-        "prodigy": {"text": text, "spans": [span]},
-        "doccano": {"text": text, "label": [[start, end, "GPE"]]},
-    }
-    return json.dumps(shapes[key]) + "\n"
-
-
-def studio(start: int, end: int) -> str:
-    value = {"start": start, "end": end, "text": "Rome", "labels": ["GPE"]}
-    result = [{"value": value, "type": "labels", "from_name": "label", "to_name": "text"}]
-    return json.dumps([{"id": 7, "data": {"text": "Rome fell"}, "annotations": [{"result": result}]}])
-
-
-def ann(start: int, end: int) -> dict[str, bytes]:
-    return {"a.txt": b"Rome fell", "a.ann": f"T1\tGPE 0 4\tRome\nT2\tGPE {start} {end}\tfell\n".encode()}
-
-
+# One of each kind: tests/data/formats/test_bad_records.py has many more records of each format.
 BAD: dict[str, tuple[str, str, bytes | dict[str, bytes], str]] = {
     # what is wrong: format, name, content, what the sentence says after the name
-    "encoding, JSON lines": ("jsonl", "a.jsonl", LINE.encode() + b'{"tokens": ["caf\xe9"]}\n', ":2: byte 0xe9 is not"),
-    "encoding, columns": ("columns", "a.iob2", b"a\tO\ncaf\xe9\tO\n", ":2: byte 0xe9 is not UTF-8"),
-    "encoding, brat": ("brat", "a", {"a.txt": b"caf\xe9", "a.ann": b""}, "/a.txt:1: byte 0xe9 is not UTF-8"),
-    "encoding, pubtator": ("pubtator", "a.txt", b"1|t|caf\xe9\n1|a|b\n", ":1: byte 0xe9 is not UTF-8"),
-    "encoding, text": ("text", "a.txt", b"a\nb\ncaf\xe9\n", ":3: byte 0xe9 is not UTF-8"),
-    "encoding, XML": ("genia", "a.xml", GENIA.encode() % (b"", b"caf\xe9"), ""),
-    "cut off": ("jsonl", "a.jsonl.gz", gzip.compress(LINE.encode() * 999)[:-40], "cannot be unpacked"),
-    "no gzip after all": ("jsonl", "a.jsonl.gz", b"\x1f\x8b rest", "cannot be unpacked"),
     "malformed JSON": ("jsonl", "a.jsonl", (LINE + LINE[:40] + "\n" + LINE).encode(), ":2: this is not JSON"),
-    "malformed JSON, doccano": ("doccano", "a.jsonl", b'{"text": "a", "label": []}\n{"text": \n', ":2: "),
-    "malformed JSON, prodigy": ("prodigy", "a.jsonl", b'{"text": "a", "spans": []}\n{"text": \n', ":2: "),
-    "malformed JSON, label studio": ("label-studio", "a.json", b'[{"data": {"text": "a"}},\n{"data": ]', ":2: "),
-    "malformed research JSON": (
-        "research-json", "a.jsonl", b'{"tokens": ["a"], "entity_mentions": []}\n{"tokens"\n', ":2: "),
-    "malformed XML, genia": ("genia", "a.xml", (GENIA % ("", "<cons>")).encode(), ":5: "),
-    "malformed XML, bioc": ("bioc", "a.xml", BIOC.replace("</collection>", "</set>").encode(), ":"),
-    "beyond the text, jsonl": ("jsonl", "a.jsonl", characters("jsonl", 0, 99).encode(), ":1: entity 0-99 GPE ends"),
-    "beyond the text, prodigy": ("prodigy", "a.jsonl", characters("prodigy", 0, 99).encode(), ":1: entity 0-99 GPE"),
-    "beyond the text, doccano": ("doccano", "a.jsonl", characters("doccano", 0, 99).encode(), ":1: entity 0-99 GPE"),
-    "beyond the text, label studio": ("label-studio", "a.json", studio(0, 99).encode(), ""),
-    "beyond the text, brat": ("brat", "a", ann(5, 99), "/a.ann:2: entity 5-99 GPE ends after the text"),
-    "beyond the text, pubtator": ("pubtator", "a.txt", b"1|t|Rome\n1|a|b\n1\t0\t99\tRome\tGPE\n", ":3: "),
-    "beyond the sentence": ("jsonl", "a.jsonl", LINE.replace("1,", "9,").encode(), ":1: entity 0-9 GPE ends after"),
-    "beyond the sentence, triplets": ("triplets", "a.data", b"Rome fell\n0,9 GPE\n\n", ":2: entity '0,9 GPE' ends"),
-    "end before start, jsonl": ("jsonl", "a.jsonl", characters("jsonl", 4, 1).encode(), ":1: entity 4-1 GPE ends"),
-    "end before start, prodigy": ("prodigy", "a.jsonl", characters("prodigy", 4, 1).encode(), ":1: entity 4-1 GPE"),
-    "end before start, doccano": ("doccano", "a.jsonl", characters("doccano", 4, 1).encode(), ":1: entity 4-1 GPE"),
-    "end before start, brat": ("brat", "a", ann(9, 5), "/a.ann:2: entity 9-5 GPE ends before it begins"),
-    "end before start, triplets": ("triplets", "a.data", b"Rome fell\n2,1 GPE\n\n", ":2: entity '2,1 GPE' is empty"),
+    "encoding, brat": ("brat", "a", {"a.txt": b"caf\xe9", "a.ann": b""}, "/a.txt:1: byte 0xe9 is not UTF-8"),
     "text that does not match": ("brat", "a", {"a.txt": b"Rome", "a.ann": b"T1\tGPE 0 4\tPisa\n"}, "/a.ann:1: "),
-    "mixed formats, lines": ("jsonl", "a.jsonl", (LINE + '{"text": "a", "label": [[0, 1, "X"]]}\n').encode(), ":2: "),
-    "mixed formats, columns": ("columns", "a.iob2", b"Rome\tB-GPE\nfell\tO\n\n" + LINE.encode(), ":4: "),
-    "mixed formats, XML": ("jsonl", "a.jsonl", BIOC.encode(), ":1: this is not JSON"),
-    "a line too long": ("jsonl", "a.jsonl", (LINE + LINE.replace("fell", "f" * 9999)).encode(), ":2: this line is"),
-    "entity bomb, genia": ("genia", "a.xml", (GENIA % (BOMB, "&c;")).encode(), REFUSED),
+    "cut off": ("jsonl", "a.jsonl.gz", gzip.compress(LINE.encode() * 999)[:-40], "cannot be unpacked"),
+    "encoding, XML": ("genia", "a.xml", GENIA.encode() % (b"", b"caf\xe9"), ":5: "),
+    "unknown encoding": ("genia", "a.xml", b'<?xml version="1.0" encoding="klingon"?><set></set>', "encoding"),
+    "XML without articles": ("genia", "a.xml", b"<set></set>", "it is empty"),
+    "malformed XML, bioc": ("bioc", "a.xml", BIOC.replace("</collection>", "</set>").encode(), ":"),
+    "entity bomb, genia": ("genia", "a.xml", (GENIA % (BOMB, "&i;")).encode(), REFUSED),
     "external entity, genia": ("genia", "a.xml", (GENIA % (EXTERNAL, "&x;")).encode(), REFUSED),
-    "entity bomb, bioc": ("bioc", "a.xml", bioc(BOMB, "&c;").encode(), REFUSED),
+    "external parameter, genia": ("genia", "a.xml", (GENIA % (PARAMETER, "")).encode(), REFUSED),
+    "entity bomb, bioc": ("bioc", "a.xml", bioc(BOMB, "&i;").encode(), REFUSED),
     "external entity, bioc": ("bioc", "a.xml", bioc(EXTERNAL, "&x;").encode(), REFUSED),
 }  # fmt: skip
 
@@ -141,6 +100,8 @@ def test_nothing_to_read(tmp_path, format):
         sentence = refused(empty, format, tmp_path)
         assert str(empty) in sentence
         assert "it is empty" in sentence or format in ("brat", "ace")  # these miss the other file of a pair
+        empty.write_bytes(b"\n\n")
+        assert str(empty) in refused(empty, format, tmp_path)
     if format in ("brat", "ace", "nne", "datasets"):
         assert "cannot come from standard input" in refuse("stats", "-", "--from", format, stdin="x")
 
@@ -152,13 +113,14 @@ def test_formats_that_are_not_named_and_cannot_be_told(tmp_path):
     assert "--to" in refuse("convert", source, tmp_path / "out", "--from", "triplets")
 
 
+DOCCANO = '{"text": "Rome", "label": [[0, 4, "GPE"]]}\n'
 COLUMNS = "Rome\tB-GPE\nfell\tO\n\n"
 TRIPLETS = "Rome fell\n0,1 GPE\n\n"
 PUBTATOR = "{0}|t|Rome\n{0}|a|fell\n{0}\t0\t4\tRome\tGPE\n\n"
 CONLLU = "# sent_id = {0}\n1\tRome\t_\tPROPN\t_\t_\t0\troot\t_\tEntity=(1-place-new)\n\n"
 RECORDS = {  # of each format: the first record, one with a byte that is not UTF-8, the last one
     "jsonl": [LINE, LINE.replace("fell", "f\udcff"), LINE],
-    "doccano": [characters("doccano", 0, 4), '{"text": "\udcff", "label": []}\n', characters("doccano", 0, 4)],
+    "doccano": [DOCCANO, DOCCANO.replace("Rome", "\udcff"), DOCCANO],
     "columns": [COLUMNS, COLUMNS.replace("fell", "f\udcff"), COLUMNS],
     "triplets": [TRIPLETS, TRIPLETS.replace("fell", "f\udcff"), TRIPLETS],
     "pubtator": [PUBTATOR.format(1), "2|t|\udcff\n\n", PUBTATOR.format(3)],

@@ -11,7 +11,6 @@ from typer.testing import Result
 from nestree import api
 from nestree.data import formats
 from nestree.types import Document, Entity, Sentence
-from tests import tiny
 from tests.cli.run import nestree, refuse
 
 LINES = [
@@ -134,24 +133,22 @@ def evaluate_model(model: Path, *arguments: object) -> dict[str, Any]:
     return json.loads(done.stdout)
 
 
-def test_a_model_with_its_probabilities(tiny_model, tmp_path):
-    gold = tmp_path / "gold.jsonl"
-    formats.write([Document((sentence,)) for sentence in tiny.SENTENCES], gold)
-    found = evaluate_model(tiny_model, gold, "--html", tmp_path / "page.html")
+def test_a_model_with_its_probabilities(tiny_model, tiny_data, tmp_path):
+    found = evaluate_model(tiny_model, tiny_data, "--html", tmp_path / "page.html")
     assert found["calibration"]["scored"] == found["entities"]["predicted"] > 8
     assert found["calibration"]["unscored"] == 0
     assert "Reliability diagram" in (tmp_path / "page.html").read_text()
-    surer = evaluate_model(tiny_model, gold, "--threshold", "0.9")
+    surer = evaluate_model(tiny_model, tiny_data, "--threshold", "0.9")
     assert surer["entities"]["predicted"] < found["entities"]["predicted"]
     assert all(bin["score"] >= 0.9 for bin in surer["calibration"]["bins"])
 
 
-def test_a_model_as_in_predict(small_model, tmp_path):
-    gold, found = tmp_path / "gold.jsonl", tmp_path / "found.jsonl"
-    formats.write([Document((sentence,)) for sentence in tiny.SENTENCES], gold)
-    assert nestree("predict", gold, "--model", small_model, "--out", found, "--device", "cpu").exit_code == 0
-    plain = json.loads(evaluate(gold, found, "--format", "json", "--bootstrap", "0").stdout)
-    error = evaluate_model(small_model, gold)["calibration"]["error"]
+def test_a_model_as_in_predict(small_model, tiny_data, tmp_path):
+    found = tmp_path / "found.jsonl"
+    arguments = [tiny_data, "--model", small_model, "--out", found, "--device", "cpu"]
+    assert nestree("predict", *arguments).exit_code == 0
+    plain = json.loads(evaluate(tiny_data, found, "--format", "json", "--bootstrap", "0").stdout)
+    error = evaluate_model(small_model, tiny_data)["calibration"]["error"]
     assert error == pytest.approx(plain["calibration"]["error"], abs=2e-6)  # files have six digits
 
 

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from nestree.cli.show import DEMO_TEXT, first_sentences, select_documents
+from nestree.cli.show import DEMO_TEXT
 from nestree.data import formats
-from nestree.errors import InputError
 from nestree.pipeline import load
 from nestree.show import format_probability
 from nestree.types import Document, Entity, Sentence
@@ -166,51 +165,27 @@ def test_the_demo_shows_entities_and_a_tree_in_80_columns_and_writes_a_page(tmp_
     assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == output
 
 
-# Which documents and sentences are shown
-
-TEXT = "Ann ran. Bob sat.\n"
-NEWS = Document(
-    [
-        Sentence(["Ann", "ran", "."], [Entity(0, 1, "PER")], "Ann ran.", [(0, 3), (4, 7), (7, 8)], 0, "n-1"),
-        Sentence(["Bob", "sat", "."], [Entity(0, 1, "PER")], "Bob sat.", [(0, 3), (4, 7), (7, 8)], 9, "n-2"),
-    ],
-    TEXT,
-    "news",
-)
-OTHER = Document([Sentence(["c"], id="o-1"), Sentence(["d"])], id="other")
-
-
-def words(documents):
-    return [[" ".join(sentence.words) for sentence in document.sentences] for document in documents]
-
-
-def test_select_by_id():
-    assert select_documents([NEWS, OTHER], ["news"]) == [NEWS]
-    assert words(select_documents([NEWS, OTHER], ["o-1", "n-2"])) == [["Bob sat ."], ["c"]]
-    assert words(select_documents([NEWS, OTHER], ["other", "o-1"])) == [["c", "d"]]
-    assert select_documents([NEWS], ["n-2"])[0].id == "news"
-    assert select_documents([NEWS], ["n-2"])[0].with_text().text == "Bob sat."
-
-
-@pytest.mark.parametrize(
-    ("id", "hint"), [("n-3", "Is n-2 meant?"), ("xyz", "The ids are n-1, n-2, news, o-1, other.")]
-)
-def test_unknown_ids(id, hint):
-    with pytest.raises(InputError, match=f"no document and no sentence has the id {id}. {hint}"):
-        select_documents([NEWS, OTHER], ["news", id])
-    with pytest.raises(InputError, match="None has an id"):
-        select_documents([Document([Sentence(["a"])])], [id])
-
-
-def test_first_sentences():
-    def documents():
-        yield NEWS
-        yield OTHER
-        raise AssertionError("more was read than needed")
-
-    assert words(first_sentences(documents(), 1)) == [["Ann ran ."]]
-    assert words(first_sentences(documents(), 2)) == [["Ann ran .", "Bob sat ."]]
-    assert words(first_sentences(documents(), 3)) == [["Ann ran .", "Bob sat ."], ["c"]]
-    assert words(first_sentences([NEWS, OTHER], 9)) == words([NEWS, OTHER])
-    assert next(first_sentences([NEWS], 1)).text == "Ann ran."
-    assert next(first_sentences([NEWS], 2)).text == TEXT
+def test_some_documents_and_sentences_by_id_or_the_first_ones(tmp_path):
+    path = tmp_path / "a.jsonl"
+    news = Document(
+        [Sentence(["Ann"], [Entity(0, 1, "PER")], id="n-1"), Sentence(["Bob"], id="n-2")], id="news"
+    )
+    other = Document([Sentence(["c"], id="o-1"), Sentence(["d"])], id="other")
+    formats.write([news.with_text(" "), other], path)
+    for ids, shown in {
+        ("news",): "news\n[Ann|PER] Bob\n",
+        ("o-1", "n-2"): "news\nBob\n\nother\nc\n",
+        ("other", "o-1"): "other\nc\nd\n",
+    }.items():
+        assert run(path, *(word for id in ids for word in ("--only", id))).stdout == shown
+    assert "The ids are n-1, n-2, news, o-1, other." in refuse(
+        "show", path, "--only", "news", "--only", "xyz"
+    )
+    everything = run(path, "--first", 9).stdout
+    assert everything == run(path).stdout == "news\n[Ann|PER] Bob\n\nother\nc\nd\n"
+    assert run(path, "--first", 3).stdout == "news\n[Ann|PER] Bob\n\nother\nc\n"
+    path.write_text(path.read_text() + "wrong\n")  # not read if it is not needed
+    assert run(path, "--first", 1).stdout == "news\n[Ann|PER]\n"
+    assert run(path, "--first", 2).stdout == "news\n[Ann|PER] Bob\n"
+    path.write_text('{"tokens": ["a"], "entities": []}\n')
+    assert "None has an id" in refuse("show", path, "--only", "n-1")

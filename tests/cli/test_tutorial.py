@@ -5,7 +5,6 @@ settings that fit it.
 """
 
 import doctest
-import re
 import shlex
 import shutil
 from pathlib import Path
@@ -14,9 +13,9 @@ from typer.testing import CliRunner
 
 from nestree.cli import app
 from tests import tiny
+from tests.test_examples import ROOT, sessions
 
-ROOT = Path(__file__).parent.parent.parent
-TUTORIAL = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
+TUTORIAL = sessions(ROOT / "docs" / "tutorial.md")
 ENCODER = "sentence-transformers/all-MiniLM-L6-v2"
 SMALL = [
     "encoder.mix_layers=2",
@@ -31,20 +30,12 @@ SMALL = [
 ]
 
 
-def sessions() -> list[tuple[str, str]]:
-    """The commands and their output."""
-    blocks = re.findall(r"^```console\n(.*?)^```", TUTORIAL, re.M | re.S)
-    return [
-        session for block in blocks for session in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", block, re.M)
-    ]
-
-
 def test_the_tutorial_runs_from_its_beginning_to_its_end(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     tiny.encoder(tmp_path / ENCODER)
     checker = doctest.OutputChecker()
-    for command, expected in sessions():
+    for command, expected in TUTORIAL:
         program, *arguments = shlex.split(command)
         assert program == "nestree"
         if arguments[0] == "train":
@@ -56,5 +47,5 @@ def test_the_tutorial_runs_from_its_beginning_to_its_end(tmp_path, monkeypatch):
         assert checker.check_output(expected, printed, doctest.ELLIPSIS), f"$ {command}\n{printed}"
     assert "Reliability diagram" in Path("report.html").read_text(encoding="utf-8")
     assert Path("found/brat/news.jsonl").is_file()
-    shown = {shlex.split(command)[1] for command, _ in sessions()}
+    shown = {shlex.split(command)[1] for command, _ in TUTORIAL}
     assert {"convert", "check", "split", "train", "evaluate", "predict", "show"} <= shown

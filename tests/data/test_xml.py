@@ -1,4 +1,4 @@
-"""XML as events: lines, encodings, packed files, and how long a line may be. What is refused: test_genia.py."""
+"""XML as events: lines, encodings, packed files, and how long a line may be. What is refused: test_bad_input.py."""
 
 import gzip
 

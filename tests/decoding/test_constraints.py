@@ -83,11 +83,6 @@ def test_words_are_split_at_every_boundary_and_nowhere_else(text, spans):
 @pytest.mark.parametrize(
     ("known", "forbidden", "message"),
     [
-        ([Known(0, 3), Known(2, 5)], [], "entity 0-3 and entity 2-5 cross, and no tree holds both"),
-        ([Known(0, 3, "A", 1), Known(0, 3, "B", 2)], [], "known with two heads, word 1 and word 2"),
-        ([Known(0, 5, None, 1), Known(0, 3, None, 2)], [], "in a tree both would be the same"),
-        ([Known(0, 3)], [Forbidden(0, 3)], "both known and forbidden"),
-        ([Known(0, 3, "A")], [Forbidden(0, 3, "A")], "both known and forbidden"),
         ([Known(0, 3)], [Forbidden(0, 3, l) for l in LABELS], "every label of it is forbidden"),
         ([Known(0, 3)], [Forbidden(0, 3, l) for l in [*LABELS, "A"]], "every label of it is forbidden"),
         (
@@ -98,6 +93,7 @@ def test_words_are_split_at_every_boundary_and_nowhere_else(text, spans):
     ],
 )
 def test_contradictions_are_errors(known, forbidden, message):
+    """Those between spans: tests/pipeline/test_pipeline.py."""
     one_label = "gives a span one label" in message
     settings = settings_of("ablation/03-tree-one-stage" if one_label else "default")
     constraints = Constraints([[]] * 4 + [known], [[]] * 4 + [forbidden])

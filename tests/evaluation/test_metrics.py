@@ -1,6 +1,10 @@
-"""Metrics: counted by hand, by brute force, by another library, and properties of any prediction."""
+"""Metrics: by brute force, by another library, and properties of any prediction.
+
+tests/test_report.py has all numbers of an example that was counted by hand.
+"""
 
 import itertools
+import re
 from dataclasses import replace
 
 import nervaluate
@@ -11,7 +15,7 @@ from nestree.errors import DataError
 from nestree.evaluation import KINDS, compare, evaluate
 from nestree.report.tables import heads_table
 from nestree.types import Entity, Sentence
-from tests.evaluation.cases import GOLD, PREDICTED, predictions
+from tests.evaluation.cases import predictions
 
 
 def counts(score):
@@ -29,53 +33,6 @@ def evaluate_entities(gold, predicted=()):
 
 def entities(*keys):
     return [Entity(*key) for key in keys]
-
-
-@pytest.fixture(scope="module")
-def example():
-    return evaluate([GOLD], [PREDICTED])
-
-
-def test_scores_of_the_example(example):
-    assert counts(example.entities) == (3, 6, 6)
-    assert (example.entities.precision, example.entities.recall, example.entities.f1) == (0.5, 0.5, 0.5)
-    assert counts(example.duplicates) == (3, 6, 7)
-    assert example.duplicates.f1 == 2 * 3 / (6 + 7)
-    assert counts(example.spans) == (4, 6, 6)
-    assert example.macro_f1 == pytest.approx((4 / 5 + 2 / 4 + 0) / 3)
-    assert group_counts(example.labels) == {"PER": (2, 3, 2), "GPE": (1, 2, 2), "ORG": (0, 1, 2)}
-    assert group_counts(example.depths) == {0: (2, 2, 2), 1: (0, 3, 2), 2: (1, 1, 2)}
-    groups = {"1": (1, 2, 2), "2": (0, 1, 1), "3": (1, 2, 1), "4": (0, 0, 1), "6-10": (1, 1, 1)}
-    assert group_counts(example.lengths) == groups
-    assert group_counts(example.nesting) == {"nested": (3, 6, 6)}
-
-
-def test_the_errors_of_the_example(example):
-    assert [(m.kind, str(m.gold), str(m.predicted)) for m in example.errors] == [
-        ("type", "8-10 ORG", "8-10 GPE"),
-        ("boundary", "3-7 ORG", "4-7 ORG"),
-        ("missed", "8-9 GPE", "None"),
-        ("spurious", "None", "10-11 PER"),
-    ]
-    assert [example.count(kind) for kind in KINDS] == [1, 1, 1, 1]
-    assert (example.count("type", "ORG"), example.count("type", "GPE")) == (1, 0)
-    rows = {"GPE": {"GPE": 1, None: 1}, "ORG": {"GPE": 1, None: 1}, "PER": {"PER": 2}}
-    assert example.confusion == rows
-    assert example.distribution["ORG"] == {"GPE": 0.5, None: 0.5}
-
-
-def test_the_heads_of_the_example(example):
-    heads = example.heads
-    assert (heads.correct, heads.judged, heads.left_out) == (2, 3, 0)  # 0-7 and 8-10, not 8-11
-    assert heads.accuracy == 2 / 3
-    assert (heads.shared, heads.headed) == (2, 6)  # army: 8-11 and 8-10
-    assert (heads.gold_shared, heads.gold_headed) == (0, 6)
-    assert heads.words == {
-        "GPE": (("California", 1), ("army", 1)),
-        "ORG": (("University", 1),),
-        "PER": (("army", 1), ("leaders", 1), ("president", 1)),
-    }
-    assert [(m.gold.head, m.predicted.head) for m in heads.errors] == [(10, 9)]
 
 
 def test_a_right_entity_has_its_depth_in_gold():
@@ -287,58 +244,21 @@ def corpus(*texts, ids=False):
 
 
 @pytest.mark.parametrize(
-    ("gold", "predicted", "message"),
+    ("gold", "predicted", "place", "remedy"),
     [
-        (
-            corpus("a b", "do n't go", ids=True),
-            corpus("a b", "don't go"),
-            "sentence 2 (s1), word 1: gold has 'do', predicted has \"don't\". The text is the same, its words are "
-            "not: predict on the words of the gold file, or convert both from the same text with the same --words.",
-        ),
-        (
-            [Sentence(["New York", "."])],
-            corpus("New York ."),
-            "sentence 1, word 1: gold has 'New York', predicted has 'New'. The text is the same, its words are "
-            "not: predict on the words of the gold file, or convert both from the same text with the same --words.",
-        ),
-        (
-            corpus("a b . c d", "e"),
-            corpus("a b .", "c d e"),
-            "sentence 1, word 4: gold has 'c', predicted has no more words. The text is the same, its sentences end "
-            "in different places: predict on the sentences of the gold file, or convert both from the same text "
-            "with the same --sentences.",
-        ),
-        (
-            corpus("a b", "c d", "e"),
-            corpus("a b", "e", "c d"),
-            "sentence 2, word 1: gold has 'c', predicted has 'e'. This gold sentence is 3 of the predicted ones: "
-            "bring both into the same order.",
-        ),
-        (
-            corpus("a b"),
-            corpus("a c"),
-            "sentence 1, word 2: gold has 'b', predicted has 'c'. These are not the same texts: score a prediction "
-            "for this gold file.",
-        ),
-        (
-            corpus("a b", "c", "d e", ids=True),
-            corpus("a b"),
-            "predicted ends after 1 sentence, gold has 3; the first that is missing is sentence 2 (s1): c. Predict "
-            "the whole gold file.",
-        ),
-        (
-            corpus("a b", "c"),
-            corpus("a b", "c", "d"),
-            "gold ends after 2 sentences, predicted has 3; the first that is missing is sentence 3: d. Score "
-            "against the file that was predicted.",
-        ),
-        ([], [], "there are no sentences to score. Name a gold file that has some."),
+        (corpus("a b", "do n't go", ids=True), corpus("a b", "don't go"), "sentence 2 (s1), word 1", "--words"),
+        ([Sentence(["New York", "."])], corpus("New York ."), "sentence 1, word 1", "--words"),
+        (corpus("a b . c d", "e"), corpus("a b .", "c d e"), "sentence 1, word 4", "--sentences"),
+        (corpus("a b", "c d", "e"), corpus("a b", "e", "c d"), "sentence 2, word 1", "bring both into the same order"),
+        (corpus("a b"), corpus("a c"), "sentence 1, word 2: gold has 'b', predicted has 'c'", "for this gold file"),
+        (corpus("a b", "c", "d e", ids=True), corpus("a b"), "sentence 2 (s1): c", "Predict the whole gold file"),
+        (corpus("a b", "c"), corpus("a b", "c", "d"), "sentence 3: d", "the file that was predicted"),
+        ([], [], "no sentences to score", "Name a gold file that has some"),
     ],
-)
-def test_misaligned_sentences(gold, predicted, message):
-    with pytest.raises(DataError) as error:
+)  # fmt: skip
+def test_misaligned_sentences(gold, predicted, place, remedy):
+    with pytest.raises(DataError, match=re.escape(place) + ".*" + re.escape(remedy)):
         evaluate(gold, predicted)
-    assert str(error.value) == message
 
 
 def test_a_comparison_names_the_misaligned_prediction():

@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -233,12 +231,3 @@ def test_what_only_transformers_can_load(folders, tmp_path, change):
     assert build_bert(folder) is None
     path.write_text("{")
     assert build_bert(folder) is None
-
-
-def test_predicting_imports_neither_transformers_nor_what_it_imports():
-    code = (
-        "import sys, nestree; nestree.load(device='cpu')('Ann lives in Lisbon.'); "
-        "print([name for name in ('transformers', 'sympy', 'torch._dynamo', 'spacy') if name in sys.modules])"
-    )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout == "[]\n"

@@ -12,10 +12,9 @@ from typer.testing import CliRunner
 
 from nestree.checkpoint import load, save
 from nestree.cli import app
-from nestree.data.formats import write
 from nestree.errors import ModelError
 from nestree.nn.encoder import LockedDropout, ScalarMix, load_pretrained, max_input_length
-from nestree.types import Document, Sentence
+from nestree.types import Sentence
 from tests import tiny
 from tests.tiny import sentence
 
@@ -154,18 +153,16 @@ def with_code(folder, **config):
 
 
 @pytest.mark.parametrize("command", ["predict", "train"])
-def test_code_of_a_model_is_not_run_and_nobody_is_asked(tiny_model, tmp_path, command):
+def test_code_of_a_model_is_not_run_and_nobody_is_asked(tiny_model, tiny_data, tmp_path, command):
     if command == "train":
         folder = tiny.encoder(tmp_path / "model" / "encoder")
     else:
         folder = shutil.copytree(tiny_model, tmp_path / "model") / "encoder"
         (folder.parent / "manifest.json").unlink(missing_ok=True)
     ran = with_code(folder, model_type="unknown")
-    data = tmp_path / "data.jsonl"
-    write([Document((each,)) for each in tiny.SENTENCES], data, "jsonl")
     arguments = {
         "predict": ["-", "--model", folder.parent],
-        "train": ["--train", data, "--set", f"encoder.path={folder}", "--out", tmp_path / "new"],
+        "train": ["--train", tiny_data, "--set", f"encoder.path={folder}", "--out", tmp_path / "new"],
     }
     done = CliRunner().invoke(app, [command, *map(str, arguments[command])], input="y\ny\ny\ntext\n")
     assert not ran.exists()

@@ -113,11 +113,8 @@ def test_copies_and_pickles(pair, tmp_path):
     assert again(TEXT).entities == exported(TEXT).entities
 
 
-def test_the_command_exports_to_8_bits_and_scores(tiny_model, tmp_path):
-    nestree.write(nestree.Document(tuple(tiny.SENTENCES)), tmp_path / "gold.jsonl")
-    done = run(
-        "export", tiny_model, "--onnx", tmp_path / "small", "--int8", "--data", tmp_path / "gold.jsonl"
-    )
+def test_the_command_exports_to_8_bits_and_scores(tiny_model, tiny_data, tmp_path):
+    done = run("export", tiny_model, "--onnx", tmp_path / "small", "--int8", "--data", tiny_data)
     assert done.exit_code == 0, done.stderr
     assert "in PyTorch" in done.stderr
     assert "8 bits" in done.stderr
@@ -127,7 +124,7 @@ def test_the_command_exports_to_8_bits_and_scores(tiny_model, tmp_path):
     ours = nestree.load(tiny_model)
     agree = nestree.evaluate(ours.words(tiny.SENTENCES), small.words(tiny.SENTENCES)).entities.f1
     assert agree > 0.9
-    log = run("predict", tmp_path / "gold.jsonl", "--model", tmp_path / "small", "-v")
+    log = run("predict", tiny_data, "--model", tmp_path / "small", "-v")
     assert log.exit_code == 0
     assert "onnxruntime" in log.stderr
     assert "exported to ONNX already" in refuse("export", tmp_path / "small", "--onnx", tmp_path / "twice")

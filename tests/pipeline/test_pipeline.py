@@ -260,6 +260,9 @@ def test_only_some_labels_and_thresholds_by_label(ner):
     limit = sorted(p for (*_, label), p in scores.items() if label == "PER")[-1]
     found = labelled(ner(TEXT, threshold={"PER": limit}))
     assert found == [e for e in every if e[2] != "PER" or scores[e] >= limit] != every
+    for threshold in ({}, {"PER": 0.01}):
+        found = labelled(ner(TEXT, threshold=threshold))
+        assert [e for e in found if e[2] != "PER"] == [e for e in every if e[2] != "PER"]
     start, end, label = next(entity for entity in every if entity[2] == "PER")
     known = ner(TEXT, known=[(start, end, label)], labels=["GPE"])
     assert (start, end, "PER") in labelled(known)  # what is known stays

@@ -78,12 +78,6 @@ def open_page(folder, source):
     return console, json.loads(html.unescape(results[1])) if results else None
 
 
-def test_errors_on_the_console_would_be_seen(tmp_path):
-    console, results = open_page(tmp_path, "<script>nothing.here</script><svg><text x=-9>w</text></svg>")
-    assert len(console) == 1
-    assert results["outside"] == ["w"]
-
-
 def test_a_page_in_a_browser(tmp_path):
     deep = Sentence(["w"] * 13, [Entity(k, 13, "organization", score=0.5) for k in (0, 3, 6, 9, 12)])
     nested = [Entity(20, 21, "X"), Entity(19, 21, "Y")]

@@ -9,7 +9,6 @@ import pytest
 
 from nestree.config import Settings
 from nestree.training import Corpus, make_corpus
-from nestree.types import Document
 from tests import tiny
 
 EPOCHS = 3
@@ -48,10 +47,5 @@ def without_chance(tiny_encoder, settings, tmp_path_factory) -> Callable[..., Se
 
 
 @pytest.fixture(scope="session")
-def documents() -> list[Document]:
-    return [Document((sentence,)) for sentence in tiny.SENTENCES]
-
-
-@pytest.fixture(scope="session")
-def data(documents) -> Corpus:
-    return make_corpus(documents, documents[:4], seed=1)
+def data() -> Corpus:
+    return make_corpus(tiny.DOCUMENTS, tiny.DOCUMENTS[:4], seed=1)

@@ -24,6 +24,7 @@ from nestree.training import Callbacks, EpochEnd, Step, make_corpus, summary, tr
 from nestree.training.run_dir import RunDir
 from nestree.types import Document, Entity, Sentence
 from tests.cli.run import nestree
+from tests.tiny import DOCUMENTS, SENTENCES
 from tests.training.runs import assert_same, history, run, weights
 
 
@@ -92,16 +93,16 @@ def test_the_same_seed_gives_the_same_weights_and_another_does_not(done, setting
 # nestree.train
 
 
-def test_train_returns_a_model_with_its_scores(settings, tiny_encoder, documents, tmp_path):
+def test_train_returns_a_model_with_its_scores(settings, tiny_encoder, tmp_path):
     (tmp_path / "data").mkdir()
-    for part, some in {"train": documents, "dev": documents[:4], "test": documents[4:]}.items():
+    for part, some in {"train": DOCUMENTS, "dev": DOCUMENTS[:4], "test": DOCUMENTS[4:]}.items():
         formats.write(some, tmp_path / "data" / f"{part}.jsonl.gz", "jsonl")
     (tmp_path / "small.toml").write_text(settings().to_toml())
     options = {"encoder": tiny_encoder, "config": tmp_path / "small.toml", "device": "cpu"}
     model = train(tmp_path / "data", out=tmp_path / "m", epochs=2, model__dropout=0.1, **options)
     assert (model.settings.training.epochs, model.settings.model.dropout) == (2, 0.1)
-    predicted = predict(model, [s for d in documents[4:] for s in d.sentences])
-    expected = evaluate([s for d in documents[4:] for s in d.sentences], predicted, resamples=0)
+    predicted = predict(model, SENTENCES[4:])
+    expected = evaluate(SENTENCES[4:], predicted, resamples=0)
     assert model.scores["test"].entities == expected.entities
     stored = json.loads((tmp_path / "m" / "training" / "scores.json").read_text())
     assert stored["test"]["entities"]["f1"] == pytest.approx(expected.entities.f1)
@@ -115,30 +116,30 @@ def test_train_returns_a_model_with_its_scores(settings, tiny_encoder, documents
     assert (done.exit_code, "best epoch" in done.stderr) == (0, True), done.output
 
 
-def test_train_on_documents_adapts_to_small_data_and_is_resumed(tiny_encoder, documents, tmp_path):
+def test_train_on_documents_adapts_to_small_data_and_is_resumed(tiny_encoder, tmp_path):
     recorder, out = Recorder(interrupt_epoch=2), tmp_path / "m"
     small = {"mix_layers": 2, "mlp_size": 16, "label_mlp_size": 16, "rank": 16, "rho": 0}
-    given = {"dev": documents[:4], "out": out, "device": "cpu"}
+    given = {"dev": DOCUMENTS[:4], "out": out, "device": "cpu"}
     with pytest.raises(KeyboardInterrupt, match="resume=True"):
-        train(documents, encoder=tiny_encoder, epochs=5, callbacks=recorder, **given, **small)
+        train(DOCUMENTS, encoder=tiny_encoder, epochs=5, callbacks=recorder, **given, **small)
     assert recorder.says("in 5 epochs with batches of 150 words instead of 5")
     recorder = Recorder()
-    model = train(documents, resume=True, callbacks=recorder, **given)
+    model = train(DOCUMENTS, resume=True, callbacks=recorder, **given)
     assert recorder.says("resuming with update 4, in epoch 4 of 5; best dev F1 so far: ")
     assert (model.settings.training.epochs, model.settings.training.batch_words) == (5, 150)
     recorder = Recorder()
-    train(documents, resume=True, callbacks=recorder, **given)
+    train(DOCUMENTS, resume=True, callbacks=recorder, **given)
     assert recorder.says("this run is finished (all epochs are done)")
     assert (
         "on documents in memory. Continue it with nestree.train(" in nestree("train", "--resume", out).stderr
     )
 
 
-def test_train_explains_wrong_arguments(documents, tmp_path):
+def test_train_explains_wrong_arguments(tmp_path):
     with pytest.raises(ConfigError, match=r"training.epochs is 'many'; it must be a whole number"):
-        train(documents, out=tmp_path / "m", epochs="many")
+        train(DOCUMENTS, out=tmp_path / "m", epochs="many")
     with pytest.raises(InputError, match="there is no training data"):
-        train(dev=documents, out=tmp_path / "m")
+        train(dev=DOCUMENTS, out=tmp_path / "m")
 
 
 # Notes for the user
@@ -167,9 +168,9 @@ def test_settings_that_do_not_fit_are_noted(settings, data, tmp_path, changes, n
     assert [note in text for text in found] == ([True] if note else [])
 
 
-def test_crossing_gold_trains_and_counts_in_the_evaluation(settings, tmp_path, documents):
+def test_crossing_gold_trains_and_counts_in_the_evaluation(settings, tmp_path):
     crossed = Sentence(["a", "b", "c", "d"], [Entity(0, 3, "GPE"), Entity(1, 4, "ORG")])
-    both = make_corpus([*documents, Document((crossed,))], [Document((crossed,))], seed=1)
+    both = make_corpus([*DOCUMENTS, Document((crossed,))], [Document((crossed,))], seed=1)
     recorder = Recorder()
     result = run(settings("training.epochs=1"), both, tmp_path / "m", callbacks=recorder)
     assert "1 training sentence has entities that cross" in recorder.notes[0]
@@ -299,12 +300,12 @@ def test_what_cannot_be_written_is_found_before_the_first_epoch(settings, data, 
     assert not RunDir(tmp_path / "m").state.exists()
 
 
-def test_a_finished_run_is_neither_overwritten_nor_repeated(done, settings, data, documents):
+def test_a_finished_run_is_neither_overwritten_nor_repeated(done, settings, data):
     before = weights(done[0])
     with pytest.raises(TrainingError, match=r"holds a run already. Continue it with `nestree train --resume"):
         run(settings("encoder.path=nowhere"), data, done[0])  # raised before an encoder is loaded
     with pytest.raises(TrainingError, match=r"was trained on other data than this"):
-        run(settings(), make_corpus(documents[:6], documents[:4], seed=1), done[0], resume=True)
+        run(settings(), make_corpus(DOCUMENTS[:6], DOCUMENTS[:4], seed=1), done[0], resume=True)
     result = run(settings(), data, done[0], resume=True)
     assert result.evaluation.entities.f1 == done[1].evaluation.entities.f1
     assert all(torch.equal(value, before[name]) for name, value in weights(done[0]).items())
@@ -321,9 +322,9 @@ def test_an_epoch_of_several_passes_reads_all_sentences_so_often(settings, data,
 # From another model
 
 
-def test_init_from_a_model_with_fewer_labels(done, settings, data, tmp_path, documents):
+def test_init_from_a_model_with_fewer_labels(done, settings, data, tmp_path):
     more = [Document((Sentence(["Kim", "sang"], [Entity(0, 1, "ARTIST")]),))]
-    wider = make_corpus([*documents, *more], [*documents, *more], seed=1)
+    wider = make_corpus([*DOCUMENTS, *more], [*DOCUMENTS, *more], seed=1)
     frozen = ["training.epochs=1", "training.lr=0", "training.encoder_lr=0", "training.weight_decay=0"]
     run(settings(*frozen), wider, tmp_path / "m", init=done[0])
     model, before = checkpoint.load(tmp_path / "m"), checkpoint.load(done[0])
@@ -365,15 +366,15 @@ ROOT = Path(__file__).parent.parent.parent
 LAUNCH = ["accelerate.commands.launch", "--multi-gpu", "--num-processes", "2"]
 
 
-def test_two_processes_take_the_steps_of_one(without_chance, data, documents, tmp_path):
+def test_two_processes_take_the_steps_of_one(without_chance, data, tmp_path):
     # Epsilon and learning rates of 1, so that the size of gradients matters.
     rates = ["training.epsilon=1", "training.lr=1", "training.encoder_lr=1", "training.rho=0.5"]
     settings = without_chance(*rates, "training.gradient_accumulation=2", "training.batch_words=12")
     one, two = tmp_path / "one", tmp_path / "two"
     run(settings, data, one)
     (tmp_path / "settings.toml").write_text(settings.to_toml())
-    formats.write(documents, tmp_path / "train.jsonl", "jsonl")
-    formats.write(documents[:4], tmp_path / "dev.jsonl", "jsonl")
+    formats.write(DOCUMENTS, tmp_path / "train.jsonl", "jsonl")
+    formats.write(DOCUMENTS[:4], tmp_path / "dev.jsonl", "jsonl")
     options = "--train train.jsonl --dev dev.jsonl --out two --config settings.toml --device cpu"
     command = [sys.executable, "-m", *LAUNCH, "-m", "nestree", "train", *options.split()]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}

@@ -174,6 +174,9 @@ def test_what_is_there_twice_or_not_at_all_is_not_guessed(tmp_path):
         detect_format(tmp_path / "b.jsonl")
     with pytest.raises(DataError, match="-: its format is unknown"):
         detect_format(STDIO)
+    (tmp_path / "empty.txt").write_text("\n\n")
+    with pytest.raises(DataError, match=r"empty.txt is empty"):
+        detect_format(tmp_path / "empty.txt")
 
 
 def test_a_folder_of_xml(tmp_path):
@@ -213,17 +216,6 @@ def test_names_to_write():
     for name, meant in [("conll", "columns"), ("brt", "brat")]:
         with pytest.raises(InputError, match=f"Did you mean {meant}"):
             formats.write([], Path("a"), name)
-
-
-@pytest.mark.parametrize("name", ["jsonl", "columns", "triplets", "gum", "brat", "nne", "genia"])
-def test_an_empty_file_is_an_error(tmp_path, name):
-    path = tmp_path / "a.txt"
-    path.write_text("\n\n")
-    expected = "not well-formed XML" if name == "genia" else f"a.txt holds no {name} data: it is empty"
-    with pytest.raises(DataError, match=expected):
-        list(read(path, name))
-    with pytest.raises(DataError, match=r"a.txt is empty"):
-        detect_format(path)
 
 
 def test_nothing_is_read_before_it_is_asked_for(tmp_path):

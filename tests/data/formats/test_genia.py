@@ -1,4 +1,4 @@
-"""GENIA's XML: types, coordinations, the split; XML that is refused; and real files."""
+"""GENIA's XML: types, coordinations, the split, and real files. What is refused: tests/cli/test_bad_input.py."""
 
 import pytest
 
@@ -74,44 +74,6 @@ def test_the_split_goes_through_articles(tmp_path):
     parts = [sentences(tmp_path / "many.xml", part=part) for part in ("train", "dev", "test")]
     assert [len(part) for part in parts] == [81, 9, 10]
     assert [s.words for part in parts for s in part] == [s.words for s in whole * 20]
-
-
-UNKNOWN_ENCODING = '<?xml version="1.0" encoding="klingon"?><set></set>'
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("", "it is empty"),
-        ("<set></set>", "it is empty"),
-        (UNKNOWN_ENCODING, "unknown encoding|cannot be decoded"),
-    ],
-)
-def test_xml_that_is_none(tmp_path, text, expected):
-    (tmp_path / "a.xml").write_text(text)
-    with pytest.raises(DataError, match=rf"a\.xml.*({expected})"):
-        documents(tmp_path / "a.xml", "genia")
-
-
-BOMB = (
-    '<!DOCTYPE set [<!ENTITY a "ha">'
-    + "".join(f'<!ENTITY {y} "{f"&{x};" * 50}">' for x, y in zip("abcdefgh", "bcdefghi", strict=True))
-    + "]>\n<set><article><title><sentence>&i;</sentence></title></article></set>"
-)
-OUTSIDE = '<!DOCTYPE set [<!ENTITY a SYSTEM "file:{}">]><set><article><title>&a;</title></article></set>'
-PARAMETER = '<!DOCTYPE set [<!ENTITY % a SYSTEM "file:{}"> %a;]><set></set>'
-
-
-@pytest.mark.parametrize("text", [BOMB, OUTSIDE, PARAMETER])
-def test_entities_are_refused_and_nothing_is_fetched(tmp_path, text):
-    (tmp_path / "secret").write_text("the secret")
-    path = tmp_path / "a.xml"
-    path.write_text(text.replace("{}", str(tmp_path / "secret")))
-    with pytest.raises(
-        DataError, match=r"a.xml:1: this XML declares entities or refers to other files"
-    ) as error:
-        documents(path, "genia")
-    assert "the secret" not in str(error.value)
 
 
 def test_a_bad_file_of_a_folder_is_skipped(tmp_path):

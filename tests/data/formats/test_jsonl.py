@@ -37,8 +37,10 @@ def test_sentences_with_one_document_id_are_one_document(tmp_path):
 
 def test_everything_a_document_can_say_is_kept(tmp_path):
     text = "\tHi.\n\n Don't  go.\n"
+    tree = Tree(((0, 4, 2), (0, 1, 0), (1, 4, 2)), ((2, 0),), 2, (1.0, 1, 0.25))
+    plain = Tree(((0, 2, None), (0, 1, None)))  # of a model without heads
     sentences = [
-        Sentence(("Hi", "."), (), "Hi.", ((0, 2), (2, 3)), 1, "s1", False, {"speaker": "A"}),
+        Sentence(("Hi", "."), (), "Hi.", ((0, 2), (2, 3)), 1, "s1", False, {"speaker": "A"}, plain),
         Sentence(
             ("Do", "n't", "go", "."),
             (
@@ -49,6 +51,7 @@ def test_everything_a_document_can_say_is_kept(tmp_path):
             "Don't  go.",
             ((0, 2), (2, 5), (7, 9), (9, 10)),
             7,
+            tree=tree,
         ),
     ]
     given = [
@@ -69,25 +72,13 @@ def test_everything_a_document_can_say_is_kept(tmp_path):
     assert first.extra == {"source": "x"}
     assert first.sentences[0].extra == {"speaker": "A"}
     assert first.sentences[1].entities[0].extra == {"min": [1]}
+    assert [sentence.tree for sentence in first.sentences] == [plain, tree]
     assert b"speaker" in gzip.decompress(path.read_bytes())
     formats.write([Document([], "")], path)
     assert list(formats.read(path)) == [Document([], "")]
     formats.write([Document([], "He left.", extra={"error": "why"})], path)  # on which a model has failed
     (failed,) = formats.read(path)
     assert (failed.text, failed.extra, failed.sentences[0].complete) == ("He left.", {"error": "why"}, False)
-
-
-def test_the_tree_of_a_sentence_is_kept(tmp_path):
-    trees = [
-        Tree(((0, 2, 1), (0, 1, 0), (1, 2, 1)), ((1, 0),), 1, (1.0, 1, 0.25)),
-        Tree(((0, 2, None), (0, 1, None))),  # of a model without heads
-        None,
-    ]
-    given = [Document([Sentence(["Iraqi", "army"], tree=tree) for tree in trees]).with_text()]
-    formats.write(given, tmp_path / "a.jsonl")
-    back = next(formats.read(tmp_path / "a.jsonl"))
-    assert [sentence.tree for sentence in back.sentences] == trees
-    assert [sentence.extra for sentence in back.sentences] == [{}, {}, {}]
 
 
 def test_a_text_without_words_is_split_and_its_entities_count_characters(tmp_path):

@@ -33,19 +33,6 @@ def test_tokens_are_the_words_and_answers_are_heeded():
     }
 
 
-def test_a_span_across_sentences_joins_them(tmp_path):
-    report = ConversionReport()
-    text = "He left. She came."
-    words = [("He", 0), ("left", 3), (".", 7), ("She", 9), ("came", 13), (".", 17)]
-    tokens = [{"text": w, "start": i, "end": i + len(w)} for w, i in words]
-    task = {"text": text, "tokens": tokens, "spans": [{"start": 3, "end": 12, "label": "X"}]}
-    document = read_one(tmp_path, "prodigy", task, report)
-    assert [phrases(s) for s in document.sentences] == [[("left. She", "X")]]
-    assert report.counts == {"sentences joined around an entity": 1}
-    task["spans"] = []
-    assert len(read_one(tmp_path, "prodigy", task).sentences) == 2
-
-
 def test_a_span_without_label_or_word_is_dropped_and_counted(tmp_path):
     report = ConversionReport()
     tokens = [{"text": "in", "start": 0, "end": 2}]

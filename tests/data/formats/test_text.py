@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from nestree.data.formats import read
 from nestree.data.io import ConversionReport
-from nestree.errors import DataError, InputError
+from nestree.errors import DataError
 
 
 def texts(path, **options):
@@ -81,8 +81,3 @@ def test_no_character_is_lost(tmp_path_factory, whole, longest):
     assert "".join(d.text for d in found) == whole
     assert all(whole[d.extra.get("start", 0) :].startswith(d.text) for d in found)
     assert all(len(d.text.encode()) <= longest for d in found)
-
-
-def test_options_that_make_no_sense(tmp_path):
-    with pytest.raises(InputError, match="longest is 3"):
-        texts(tmp_path, longest=3)

@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from nestree.data import formats, io
-from nestree.data.checks import check, encoding_problems
+from nestree.data.checks import check
 from nestree.data.convert import convert
 from nestree.data.io import ConversionReport
 from nestree.errors import DataError
@@ -165,10 +165,6 @@ def test_masked_words_of_gum_are_reported(tmp_path):
     assert "1  sentences whose words are underscores" in conversion.as_text()
     (finding,) = check([tmp_path / "a.conllu"]).findings
     assert "words are underscores" in finding.message
-
-
-def test_words_that_are_not_latin_are_shown_as_they_are():
-    assert list(encoding_problems("Москва\u200b")) == [("control", "'Москва\\u200b' has U+200B")]
 
 
 def test_a_word_style_is_suggested_where_widening_is_common(tmp_path):
