@@ -49,7 +49,7 @@ from nestree.data import formats
 from nestree.decoding import NO_TEMPERATURES
 from nestree.model import Recognizer
 from nestree.nn.devices import select_device
-from nestree.temperature import tune_on_dev
+from nestree.temperature import best_decoder, fit_temperatures
 from nestree.training import Callbacks, Corpus
 from nestree.training.cuda_graphs import USES_BEFORE_CAPTURE
 from nestree.training.dataset import batches
@@ -330,8 +330,9 @@ def train_and_score(job: Job, reports: Connection) -> Row:
         return {**row, "status": "stopped before the first epoch was done"}
     model = checkpoint.load(folder, select_device(options.device))
     if not result.evaluation:  # training does this at its end
-        model.temperatures, decoding = tune_on_dev(model, corpus.dev)
-        model.settings = replace(settings, decoding=decoding)
+        model.temperatures = fit_temperatures(model, corpus.dev)
+        if settings.decoding.tune:
+            model.settings = replace(settings, decoding=best_decoder(model, corpus.dev))
     row["decoding"], row["temperatures"] = asdict(model.settings.decoding), model.temperatures._asdict()
     row["dev"] = score_model(model, corpus.dev, options.analyze)[0]
     if test:

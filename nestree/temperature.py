@@ -7,9 +7,6 @@ Gaussian prior around 1, which matters for small data.
 
 Decoder: Viterbi or minimum Bayes risk (MBR) at one of several thresholds, whichever has the highest F1. All are scored
 in one pass: the encoder and the sums over trees run once for each batch.
-
-The lowest NLL may cost F1 at every threshold, because the temperature of trees changes which spans compete. Then the
-temperatures are fitted without that of trees or, if F1 is still lower, left at 1.
 """
 
 from collections import Counter
@@ -45,8 +42,7 @@ COORDINATE_ROUNDS = 3
 PRIOR_STD = 0.5  # of log temperatures and of the label offset
 EPSILON = 1e-6
 THRESHOLDS = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6)  # of MBR decoding
-LEAST_GAIN = 0.003  # of F1 on dev, for another decoder than the recipe's; chosen, as the next, not tuned
-LEAST_ENTITIES = 5  # of dev that must be gained, too, for a worse calibration
+LEAST_GAIN = 0.003  # of F1 on dev, for another decoder than the recipe's; chosen, not tuned
 
 
 def sample_batches(sentences: Sequence[Sentence]) -> list[list[Sentence]]:
@@ -82,23 +78,8 @@ class CalibrationSet(NamedTuple):
     is_gold: Tensor  # [K, L] whether it is true
 
 
-def tune_on_dev(model: Recognizer, sentences: Sequence[Sentence]) -> tuple[Temperatures, DecodingSettings]:
-    """The temperatures and, with decoding.tune, the decoder for this model, which was not trained on the sentences."""
-    own = model.temperatures
-    tuned: dict[Temperatures, tuple[DecodingSettings, float]] = {}
-    try:
-        for temperatures in (*fit_temperatures(model, sentences), NO_TEMPERATURES):
-            model.temperatures = temperatures
-            tuned[temperatures] = best_decoder(model, sentences)
-    finally:
-        model.temperatures = own
-    highest = max(f1 for _, f1 in tuned.values())
-    least = max(LEAST_GAIN, LEAST_ENTITIES / max(1, sum(len(s.entities) for s in sentences if s.complete)))
-    return next((t, decoder) for t, (decoder, f1) in tuned.items() if highest - f1 < least)
-
-
-def fit_temperatures(model: Recognizer, sentences: Sequence[Sentence]) -> tuple[Temperatures, Temperatures]:
-    """The temperatures with the lowest NLL on these sentences, and those of them with 1 for trees."""
+def fit_temperatures(model: Recognizer, sentences: Sequence[Sentence]) -> Temperatures:
+    """The temperatures of this model, from sentences that it was not trained on."""
     with torch.inference_mode(), eval_mode(model), autocast(model.device):
         collected = [collect_events(model, batch) for batch in sample_batches(sentences)]
         return minimize_nll([batch for batch in collected if len(batch.spans)], model.settings)
@@ -122,14 +103,14 @@ def collect_events(model: Recognizer, sentences: Sequence[Sentence]) -> Calibrat
     return CalibrationSet(tree_scores, spans, torch.stack([k, h], 1), labels, events, gold)
 
 
-def minimize_nll(batches: Sequence[CalibrationSet], settings: Settings) -> tuple[Temperatures, Temperatures]:
-    """The temperatures with the lowest regularised NLL; the same with a temperature of 1 for trees.
+def minimize_nll(batches: Sequence[CalibrationSet], settings: Settings) -> Temperatures:
+    """The temperatures with the lowest regularised NLL.
 
     An outer line search finds the temperature of trees, so that trees are summed once for each value of it that is
     tried; coordinate descent finds the others.
     """
     if not batches:
-        return NO_TEMPERATURES, NO_TEMPERATURES
+        return NO_TEMPERATURES
 
     def fit_others(log_tree: float) -> tuple[float, Temperatures]:
         """The lowest loss at this temperature of trees, and where it is."""
@@ -151,7 +132,7 @@ def minimize_nll(batches: Sequence[CalibrationSet], settings: Settings) -> tuple
                 point[k] = minimize(lambda x: loss([*point[:k], x, *point[k + 1 :]]))  # noqa: B023 (called now)
         return loss(point), to_temperatures(*point)
 
-    return fit_others(minimize(lambda log_tree: fit_others(log_tree)[0]))[1], fit_others(0.0)[1]
+    return fit_others(minimize(lambda log_tree: fit_others(log_tree)[0]))[1]
 
 
 def head_span_probabilities(batch: CalibrationSet, settings: Settings, tree_temperature: float) -> Tensor:
@@ -219,13 +200,12 @@ def minimize(function: Callable[[float], float]) -> float:
 # Decoder
 
 
-def best_decoder(model: Recognizer, sentences: Sequence[Sentence]) -> tuple[DecodingSettings, float]:
-    """The decoder with the highest F1 on these sentences, if it gains enough; else the model's own. And its F1."""
+def best_decoder(model: Recognizer, sentences: Sequence[Sentence]) -> DecodingSettings:
+    """The decoder with the highest F1 on these sentences, if it gains enough; else the model's own."""
     scores = decoder_f1(model, sentences)
+    best = max(scores, key=scores.__getitem__)
     own = model.settings.decoding
-    best = max(scores, key=scores.__getitem__) if own.tune else own
-    chosen = best if scores[best] - scores[own] >= LEAST_GAIN else own
-    return chosen, scores[chosen]
+    return best if scores[best] - scores[own] >= LEAST_GAIN else own
 
 
 def decoder_f1(model: Recognizer, sentences: Sequence[Sentence]) -> dict[DecodingSettings, float]:

@@ -285,7 +285,7 @@ def tune_decoding(run: Run) -> Settings:
     """The settings with the decoder that has the highest F1 on dev with the present weights."""
     best: list[Any] = [None]
     if run.is_main:
-        best = [retry_without_graphs(run, lambda: best_decoder(run.model, run.corpus.dev)[0])]
+        best = [retry_without_graphs(run, lambda: best_decoder(run.model, run.corpus.dev))]
     return replace(run.settings, decoding=broadcast_object_list(best)[0])
 
 

@@ -25,13 +25,13 @@ from nestree.nn.devices import select_device
 from nestree.pipeline import PredictOptions, predict
 from nestree.report import to_json
 from nestree.report.tables import ERROR_NAMES, describe_error
-from nestree.temperature import tune_on_dev
+from nestree.temperature import fit_temperatures
 from nestree.text import detect_word_style
 from nestree.training.callbacks import Callbacks, ProgressBar, TensorBoard
 from nestree.training.callbacks import duration as duration
 from nestree.training.dataset import Corpus, adapt_to_small_data, data_files, make_corpus
 from nestree.training.distill import Teachers
-from nestree.training.loop import Run, evaluate_on_dev, run_epochs, save, stop_on_interrupt
+from nestree.training.loop import Run, evaluate_on_dev, run_epochs, save, stop_on_interrupt, tune_decoding
 from nestree.training.optimizer import make_optimizer
 from nestree.training.run_dir import Progress, RunDir
 from nestree.training.step import GradientStep
@@ -374,17 +374,18 @@ def finish_run(run: Run, about: Mapping[str, str]) -> TrainResult:
         return TrainResult(folder, done, best, progress.seconds, "interrupted", None, None)
     run.accelerator.wait_for_everyone()
     checkpoint.load_weights(model, checkpoint.read_weights(folder), folder / checkpoint.WEIGHTS)
-    tuned: list[Any] = [tune_on_dev(model, run.corpus.dev) if run.is_main else None]
-    temperatures, decoding = broadcast_object_list(tuned)[0]
-    model.temperatures = Temperatures(*temperatures)
-    model.settings = run.settings = replace(run.settings, decoding=decoding)
-    if decoding.tune:
+    fitted = [fit_temperatures(model, run.corpus.dev) if run.is_main else None]
+    model.temperatures = Temperatures(*broadcast_object_list(fitted)[0])
+    if run.is_main:
+        checkpoint.save_info(model, folder)
+    if run.settings.decoding.tune:
+        model.settings = run.settings = tune_decoding(run)
+        decoding = run.settings.decoding
         run.step.notify(
             f'chosen on dev: decoding.method = "{decoding.method}", decoding.threshold = {decoding.threshold:g}.'
         )
-    if run.is_main:
-        checkpoint.save_info(model, folder)
-        checkpoint.write_text(folder / checkpoint.CONFIG, run.settings.to_toml())
+        if run.is_main:
+            checkpoint.write_text(folder / checkpoint.CONFIG, run.settings.to_toml())
     evaluation = evaluate_on_dev(run, scored=True)
     card = Card(
         run.settings,

@@ -16,7 +16,7 @@ from nestree.model import Recognizer
 from nestree.nn.batch import batches_by_length
 from nestree.nn.int8 import unavailable_reason
 from nestree.pipeline import Pipeline, PredictOptions, cut_windows, map_threaded, predict
-from nestree.temperature import tune_on_dev
+from nestree.temperature import fit_temperatures
 from nestree.types import Sentence, crossing_pairs
 from tests import tiny
 
@@ -106,7 +106,7 @@ def test_on_a_gpu_a_batch_is_launched_before_the_previous_one_is_collected(model
     assert order == ["forward", "forward", "decode_scores", "forward", "decode_scores", "decode_scores"]
 
 
-@pytest.mark.parametrize("function", [predict, tune_on_dev])
+@pytest.mark.parametrize("function", [predict, fit_temperatures])
 def test_nothing_runs_in_training_mode_and_every_module_returns_to_its_mode(model, monkeypatch, function):
     """Also a module that is frozen while the others are trained."""
     training, modes, forward = copy.deepcopy(model).train(), set(), Recognizer.forward

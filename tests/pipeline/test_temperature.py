@@ -27,7 +27,6 @@ from nestree.temperature import (
     fit_temperatures,
     head_span_probabilities,
     nll,
-    tune_on_dev,
 )
 from nestree.treecrf import sample_trees
 from nestree.types import Entity, Sentence
@@ -81,10 +80,9 @@ def test_planted_temperatures_are_found(uncertain, planted, kind):
     """Or others that say the same."""
     uncertain.settings = uncertain.settings.with_overrides([f"loss.label={kind}"])
     data = sample_entities(uncertain, [Sentence(s.words) for s in tiny.SENTENCES[:5] * 120], planted)
-    (found, without_tree), truth = fit_temperatures(uncertain, data), probabilities_at(uncertain, planted)
+    found, truth = fit_temperatures(uncertain, data), probabilities_at(uncertain, planted)
     assert (probabilities_at(uncertain, found) - truth).abs().mean() < 0.04
     assert (probabilities_at(uncertain, NO_TEMPERATURES) - truth).abs().mean() > 0.06
-    assert without_tree.tree == 1
     if kind == "ranking":  # one label of several leaves more of them open
         assert found.tree == pytest.approx(planted.tree, rel=0.4)
         assert found.label == pytest.approx(planted.label, rel=0.4)
@@ -99,10 +97,11 @@ def probabilities_at(model, temperatures):
 
 
 def test_few_sentences_change_little_and_none_change_nothing(model):
-    assert set(fit_temperatures(model, [])) == {NO_TEMPERATURES}
+    assert fit_temperatures(model, []) == NO_TEMPERATURES
     incomplete = [Sentence(s.words, s.entities, complete=False) for s in tiny.SENTENCES]
-    assert tune_on_dev(model, incomplete) == (NO_TEMPERATURES, model.settings.decoding)  # in a tie, its own
-    found, _ = fit_temperatures(model, tiny.SENTENCES[:1])
+    assert fit_temperatures(model, incomplete) == NO_TEMPERATURES
+    assert best_decoder(model, incomplete) == model.settings.decoding  # in a tie, the model's own
+    found = fit_temperatures(model, tiny.SENTENCES[:1])
     assert 0.5 < found.mention < 2
     assert 0.5 < found.label < 2
 
@@ -151,7 +150,6 @@ def test_the_f1_of_each_decoder_is_that_of_predicting_with_it(recipe, model):
     """All of them come from one pass."""
     other = tiny.train(tiny.model(model.settings.encoder.path, recipe, seed=4), tiny.SENTENCES, 15)
     other.temperatures = Temperatures(0.7, 1.6, 1.3, 0.2)
-    other.settings = other.settings.with_overrides(["decoding.tune=true"])
     gold = [*tiny.SENTENCES, tiny.TWO_LABELS, Sentence(["Oslo"], [Entity(0, 1, "unseen")])]
     scores = decoder_f1(other, gold)
     assert next(iter(scores)) == other.settings.decoding
@@ -161,19 +159,4 @@ def test_the_f1_of_each_decoder_is_that_of_predicting_with_it(recipe, model):
         options = PredictOptions(settings=replace(other.settings, decoding=decoder))
         found = predict(other, gold, options=options)
         assert f1 == pytest.approx(evaluate(gold, found, resamples=0).entities.f1), decoder
-    best, f1 = best_decoder(other, gold)
-    assert f1 == scores[best] == max(scores.values())
-
-
-def test_temperatures_that_cost_f1_are_not_used(model, monkeypatch):
-    """The first ones that are nearly as good as any are chosen; the model itself is left as it is."""
-    other, own = copy.copy(model), model.temperatures
-    other.settings = model.settings.with_overrides(["decoding.tune=false"])
-    bad, good, many = Temperatures(label_logit_offset=20.0), Temperatures(1.1, 1.1), tiny.SENTENCES * 10
-    for fitted, chosen in ((good, bad), good), ((bad, good), good), ((bad, bad), NO_TEMPERATURES):
-        monkeypatch.setattr(temperature, "fit_temperatures", lambda *_, fitted=fitted: fitted)
-        assert tune_on_dev(other, many) == (chosen, other.settings.decoding)
-    assert tune_on_dev(other, tiny.SENTENCES)[0] == bad  # which misses one of few entities
-    assert other.temperatures == own
-    other.temperatures = bad
-    assert decoder_f1(other, many)[other.settings.decoding] < 1 - temperature.LEAST_GAIN
+    assert scores[best_decoder(other, gold)] == max(scores.values())
