@@ -553,14 +553,10 @@ class Document(AttributeHints):
         return tuple(CharSpan(s.start, s.start + len(s.text or ""), s.text or "") for s in windowed)
 
     def to_dict(self) -> dict[str, Any]:
-        """The text and its entities, as nestree/data/document.schema.json describes them."""
-        index = {id(entity): k for k, entity in enumerate(self.entities)}
-        entities = [
-            {**entity.to_dict(), "parent": None if entity.parent is None else index[id(entity.parent)]}
-            for entity in self.entities
-        ]
-        name = {} if self.id is None else {"doc_id": self.id}
-        return {**name, "text": self.with_text().text, "entities": entities}
+        """The text and its entities, as nestree/data/document.schema.json describes them; scores are rounded."""
+        from nestree.data.formats.jsonl import to_text_record
+
+        return to_text_record(self, rounded=True)
 
     @classmethod
     def from_dict(

@@ -320,3 +320,6 @@ def test_jsonl_by_characters_has_the_form_of_to_dict_and_loses_no_annotation(tmp
     (back,) = read(path)
     assert (back, back.extra) == (written, written.extra)
     assert [e.extra for e in back.sentences[0].entities] == [e.extra for e in entities]
+    again = Document.from_dict(written.to_dict())
+    expected = [dataclasses.replace(e, score=e.score and round(e.score, 6)) for e in entities]
+    assert (again.sentences[0].entities, again.extra) == (tuple(expected), written.extra)

@@ -23,7 +23,7 @@ from nestree.data.formats.common import Record
 from nestree.data.io import ConversionReport, atomic_writer, parse_json, read_lines_or_errors
 from nestree.errors import DataError
 from nestree.text import split, split_at_boundaries
-from nestree.types import Document, Entity, Sentence, Span, Tree, char_span
+from nestree.types import Document, Entity, Sentence, Span, Tree, char_span, round_probability
 
 NOT_LABELS = {"", "true", "false", "yes", "no", "null", "none"}  # answers that are meant otherwise
 TREE_KEYS = {"spans", "arcs", "root", "probabilities"}
@@ -367,10 +367,16 @@ def write_mixed(documents: Iterable[tuple[Document, str]], path: Path) -> None:
                 last = record
 
 
-def to_text_record(document: Document) -> Record:
-    """The line of a document by its text: `Document.to_dict`, with unrounded scores and all extra keys."""
+def to_text_record(document: Document, rounded: bool = False) -> Record:
+    """The line of a document by its text; `rounded`: probabilities have six decimals."""
     document = document.with_text()
-    record = document.to_dict()
+    record: Record = {} if document.id is None else {"doc_id": document.id}
+    index = {id(entity): k for k, entity in enumerate(document.entities)}
+    record["text"] = document.text
+    record["entities"] = [
+        {**e.to_dict(), "parent": None if e.parent is None else index[id(e.parent)]}
+        for e in document.entities
+    ]
     by_span: dict[Span, list[tuple[Sentence, Entity]]] = {}
     for sentence in document.sentences:
         for entity in sorted(sentence.entities, key=lambda entity: -(entity.score or 0.0)):
@@ -380,7 +386,7 @@ def to_text_record(document: Document) -> Record:
         marks = [head_records(*annotation) for annotation in annotations]
         item |= {key: next(filter(None, (mark[key] for mark in marks)), None) for key in ("head", "heads")}
         item["labels"] = [
-            {"label": entity.label, "score": entity.score}
+            {"label": entity.label, "score": round_probability(entity.score) if rounded else entity.score}
             | {key: value for key, value in mark.items() if value != item[key]}
             | common.without_keys(entity.extra, ENTITY_KEYS)
             for (_, entity), mark in zip(annotations, marks, strict=True)
