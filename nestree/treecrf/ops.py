@@ -52,7 +52,9 @@ BACKENDS = {
     "reference": "nestree.treecrf.reference",
 }  # in the order of preference
 MIN_CHECKED_BYTES = 1 << 28  # smaller charts are allocated without a check
-MAX_TRITON_WORDS = 1280  # offsets within a sentence are 32-bit integers in the triton kernels
+MAX_TRITON_WORDS = (
+    511  # spans_kernel has a program for four spans, and a CUDA grid 65,535 programs in this direction
+)
 
 _forced_backend: ContextVar[str | None] = ContextVar("nestree backend", default=None)
 

@@ -5,6 +5,7 @@ the same numbers. The Triton kernels run on a CUDA device and, in small cases, u
 (`make test-triton`).
 """
 
+import math
 import os
 from functools import lru_cache
 from typing import NamedTuple
@@ -16,6 +17,7 @@ from torch import Tensor
 from nestree.errors import PotentialsError
 from nestree.treecrf import (
     IMPOSSIBLE,
+    LexicalPotentials,
     PlainPotentials,
     best_trees,
     entropy,
@@ -341,3 +343,40 @@ def test_numba_in_float64_is_as_good_as_the_reference(std):
             found.append((log_z.detach(), *(t.grad for t in given)))
         for right, other in zip(*found, strict=True):
             torch.testing.assert_close(other, right, rtol=1e-13, atol=1e-10)
+
+
+# Rows whose possible heads are all improbable
+
+
+def improbable(case: str) -> tuple[LexicalPotentials, list[int]]:
+    n = {"two": 2, "four": 4, "impossible": 3}[case]
+    shapes = (n + 1, n + 1), (n, n), (n,), (n + 1, n + 1), (n + 1, n + 1, n)
+    span, arc, root, inherit, head = (torch.zeros(1, *shape) for shape in shapes)
+    if case == "two":  # the only possible head weighs less than any float32
+        arc[0, 0, 1], head[0, 0, 2, 1] = IMPOSSIBLE, -89.0
+    elif case == "four":  # likewise, in a span that is nearly certain
+        arc[0, 1, 0], inherit[0, 2, 3], arc[0, 3, :3] = IMPOSSIBLE, -20.0, -5.0
+        arc[0, 2, :2] = -28.0
+        head[0, 0, 3, 0], head[0, 0, 3, 2] = IMPOSSIBLE, -42.0
+        span[0, 1, 4] = span[0, 2, 4] = -98.0
+    else:  # the rest of the tree of an impossible head weighs more than any float32
+        root[0, 1:] = -60 * math.log(2)
+        arc[0, 1, 0] = arc[0, 0, 1] = -48 * math.log(2)
+        span[0, 1, 3] = -146 * math.log(2)
+        head[0, 0, 2, 0], head[0, 0, 3, 0] = IMPOSSIBLE, 50 * math.log(2)
+    return LexicalPotentials(span, arc, root, inherit, head), [n]
+
+
+@pytest.mark.parametrize("case", ["two", "four", "impossible"])
+@pytest.mark.parametrize(
+    ("backend", "device"), [pytest.param(*names, marks=MARKS.get(names, [])) for names in KERNELS]
+)
+def test_heads_that_a_float_cannot_weigh(backend, device, case):
+    given, lengths = improbable(case)
+    with use_backend("reference"):
+        right = log_partitions([to(given, torch.float64)], lengths)[0]
+    with use_backend(backend):
+        found = log_partitions([to(given, device)], lengths)[0]
+    assert largest(found.log_z.cpu(), right.log_z, right.log_z) < 1e-5
+    for tensor, expected in zip(found.marginals, right.marginals, strict=True):
+        assert largest(tensor.cpu(), expected) < 1e-4

@@ -113,6 +113,12 @@ def exponent_above(number, scratch):
 
 
 @compiled_inline
+def scaling_power(high, t, scratch):
+    """The p for which 2 ** (t - p) scales `high` to 2 ** t, or to less if no number of this type is that large."""
+    return max(exponent_above(high, scratch), t - (127 if scratch.bits.itemsize == 4 else 1023))
+
+
+@compiled_inline
 def log_score(score):
     """The score in float64; -inf if the part is impossible."""
     return np.float64(score) if score > NO_TREE else -math.inf
@@ -215,7 +221,7 @@ def fill_span(s, i, j, t, least, scratch):
         fits &= halves_fit
         high = np.float64(row_max(row, 0, width))
     if s.head.size and high > 0.0:
-        power = exponent_above(high, scratch)
+        power = scaling_power(high, t, scratch)
         factor = power_of_two(t - power, scratch)
         fits &= small_flags(row, 0, width, least / factor) & 1 == 0
         scale(row, 0, width, factor, row, 0)
@@ -228,7 +234,7 @@ def fill_span(s, i, j, t, least, scratch):
         s.has_zero[i, j] = True
         s.exponents[here] = s.exponents[mirror] = s.under[here] = s.under[mirror] = ZERO_EXPONENT
         return fits
-    power = exponent_above(high, scratch)
+    power = scaling_power(high, t, scratch)
     factor = s.own[i, j] * power_of_two(t - power, scratch)
     fits &= small_flags(row, 0, width, least / factor) & 1 == 0
     scale(row, 0, width, factor, row, 0)

@@ -242,7 +242,8 @@ def outside_heads(
         if HEAD:
             evidence += score(head + cell[:, None].to(tl.int64) * n + h, within & (h < head_words), MODE)
         if MODE == SCALED:
-            result = used * tl.exp2(evidence)
+            # What is impossible may have a weight beyond float32, and infinity times zero is NaN.
+            result = tl.where(evidence > MIN_EXPONENT, used * tl.exp2(evidence), 0.0)
             if LEXICAL:
                 # Both the cell and the sum in it are large enough, or else the rest of the tree has little weight.
                 held = tl.load(chart + row[:, None] + h, within, other=0.0)
