@@ -310,6 +310,7 @@ def proxies() -> str:
     """Dev and test F1 on data sets that no recipe was tuned on; without runs that were stopped early."""
     runs = [row for row in load_scored("proxies") if row["status"] == "finished"]
     for row in runs:
+        row["changes"] = [change for change in row["changes"] if change != "training.cuda_graphs=false"]
         for note in row.get("notes", ()):
             if updates := re.match(r"small training set .*: about (\d+) updates", note):
                 rule = "batches for 600 updates" if int(updates[1]) >= 600 else "small-data rule"
