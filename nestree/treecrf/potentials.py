@@ -316,8 +316,14 @@ def raise_pending(wait: bool = True) -> None:
     """Raise the error of an earlier call on a GPU, if there is one. `wait`: synchronize with calls still running."""
     if _pending and torch.cuda.is_current_stream_capturing():
         return  # CUDA graph capture forbids queries
-    while _pending and (wait or _pending[0][0].done.query()):
-        host, n, sentences = _pending.popleft()
+    while _pending:
+        try:
+            host, n, sentences = pending = _pending.popleft()
+        except IndexError:  # another thread took it
+            return
+        if not wait and not host.done.query():
+            _pending.appendleft(pending)
+            return
         host.done.synchronize()
         wrong = host.array.copy() if host.array[0].any() else None
         host.spare.append(host)

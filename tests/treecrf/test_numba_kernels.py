@@ -40,6 +40,12 @@ def passes(given, lengths):
     return [tensor for tensor in tensors if tensor is not None]
 
 
+def test_registers_read_no_foreign_memory():
+    arrays = numba_kernels.as_arrays(lexical([5, 3]))
+    for array in (arrays.arc, arrays.root):
+        assert array.base.size == array.size + numba_kernels.SIMD_SLACK
+
+
 # Precisions
 
 

@@ -3,6 +3,8 @@
 test_backends.py tests that they equal the reference. `make test-triton` runs small cases under Triton's interpreter.
 """
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 
@@ -223,6 +225,35 @@ def test_shapes_that_recur_are_replayed_with_the_same_bits(kind):
     assert log_partition(wrong, lengths[0]).isnan().all()
     with pytest.raises(PotentialsError, match="sentence 0"):
         raise_pending()
+
+
+@pytest.mark.cuda
+def test_threads_that_replay_one_graph_report_their_own_errors():
+    fine = to(lexical([3, 4]), "cuda", torch.float32)
+    wrong = fine._replace(span=torch.full_like(fine.span, torch.nan))
+    for _ in range(triton_kernels.CALLS_BEFORE_CAPTURE + 1):
+        log_partition(fine, [3, 4])
+
+    def run(given: Potentials) -> tuple[int, int]:
+        """How many calls returned, and how many errors of earlier calls were raised."""
+        errors = 0
+        for _ in range(200):
+            try:
+                log_partition(given, [3, 4])
+            except PotentialsError:
+                errors += 1
+        return 200 - errors, errors
+
+    with ThreadPoolExecutor(4) as pool:
+        (_, first), (_, second), *others = pool.map(run, [fine, fine, wrong, wrong])
+    errors = first + second + sum(raised for _, raised in others)
+    while True:
+        try:
+            raise_pending()
+            break
+        except PotentialsError:
+            errors += 1
+    assert errors == sum(returned for returned, _ in others) > 0
 
 
 @pytest.mark.cuda

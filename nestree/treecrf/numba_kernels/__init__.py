@@ -212,8 +212,12 @@ def scratch_rows(n: int, number: Any) -> Scratch:
 
 
 def as_arrays(potentials: Potentials) -> Any:
-    """The potentials as arrays; an absent `head` is an empty array."""
+    """The potentials as arrays; an absent `head` is an empty array. `arc` and `root` are copied to get SIMD_SLACK."""
     arrays = [tensor.detach().contiguous().numpy() for tensor in potentials if tensor is not None]
+    for k in (1, 2) if len(arrays) > 1 else ():
+        given = arrays[k]
+        arrays[k] = np.zeros(given.size + SIMD_SLACK, given.dtype)[: given.size].reshape(given.shape)
+        arrays[k][...] = given
     if len(arrays) == 4:
         arrays.append(np.empty((1, 0, 0, 0), arrays[0].dtype))
     return type(potentials)(*arrays)

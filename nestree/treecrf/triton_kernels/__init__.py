@@ -186,8 +186,10 @@ def run_inside_outside(
     `sentences`: the number of different sentences, if the batch holds them several times. If only some have `head`,
     they come first.
     """
-    result = replay_graph(potentials, lengths, heads) or launch_inside_outside(potentials, lengths, heads)
-    send_report(result.report, potentials.span.shape[1] - 1, sentences)
+    result = replay_graph(potentials, lengths, heads, sentences)
+    if result is None:
+        result = launch_inside_outside(potentials, lengths, heads)
+        send_report(result.report, potentials.span.shape[1] - 1, sentences)
     return result.log_z, type(potentials)(*result.marginals)
 
 
@@ -245,8 +247,10 @@ _graphs: dict[
 _graphs_lock = threading.Lock()  # a graph has one set of inputs and outputs
 
 
-def replay_graph(potentials: Potentials, lengths: Tensor, heads: int | None) -> Result | None:
-    """The result of a run by its CUDA graph; None: there is none for this shape, yet or at all."""
+def replay_graph(
+    potentials: Potentials, lengths: Tensor, heads: int | None, sentences: int | None
+) -> Result | None:
+    """The result of a run by its CUDA graph, whose report is sent; None: there is no graph for this shape."""
     span = potentials.span
     if not span.is_cuda or not 0 < chart_bytes(potentials, True) <= MAX_GRAPH_BYTES:
         return None
@@ -270,6 +274,7 @@ def replay_graph(potentials: Potentials, lengths: Tensor, heads: int | None) -> 
         outputs = [log_z, *(tensor for tensor in marginals if tensor is not None)]
         copies = [torch.empty_like(tensor) for tensor in outputs]
         torch._foreach_copy_(copies, outputs)
+        send_report(report, span.shape[1] - 1, sentences)  # before another thread replays the graph
     left = iter(copies)
     return Result(next(left), report, [None if tensor is None else next(left) for tensor in marginals])
 
