@@ -763,3 +763,82 @@ def score_kernel(posts, words, lengths, n, weights, cos, sin, work, mention, arc
                         normalize_chart(arcs, at, posts_of, posts_of, n, 1, 1, 1, True, weights.softening)
                 row += posts_of
         first = last
+
+
+# Scores of labels
+
+
+class LabelWeights(NamedTuple):
+    """The weights of a `LabelScorer` that reads heads: of left ends, right ends and heads of spans."""
+
+    mlps: tuple[Int8Weights, Int8Weights, Int8Weights]  # D -> size
+    sides: tuple[Int8Weights, Int8Weights, Int8Weights]  # size -> rank
+    out: np.ndarray  # [rank * (labels + OVERHANG)]
+    bias: np.ndarray  # [labels]
+    slope: np.float32  # of the leaky ReLU for negative numbers
+
+
+class LabelWorkspace(NamedTuple):
+    """Buffers for the rows that go through an MLP together, and for the vectors of four triples."""
+
+    numbers: np.ndarray  # [ROWS * inputs] int8
+    scales: np.ndarray  # [ROWS]
+    hidden: np.ndarray  # [ROWS * size]
+    products: np.ndarray  # [4 * rank]
+    scores: np.ndarray  # [4 * (labels + OVERHANG)]
+
+
+def allocate_label_workspace(weights: LabelWeights) -> LabelWorkspace:
+    mlp, rank, rows = weights.mlps[0], weights.sides[0].outputs, pad_rows(ROWS)
+    return LabelWorkspace(
+        np.empty(rows * max(mlp.inputs, mlp.outputs), KERNEL.input_type),
+        np.ones(rows, np.float32),
+        np.empty(rows * mlp.outputs, np.float32),
+        np.zeros(4 * rank, np.float32),
+        np.empty(4 * (len(weights.bias) + OVERHANG), np.float32),
+    )
+
+
+@partial(kernel, variant=KERNEL.name)
+def label_kernel(posts, words, rows, weights, work, index, used, vectors, out):
+    """out [triples, labels] of triples `rows` [3, triples]: rows of `posts`, of `posts` again, and of `words`.
+
+    A row goes through its MLP once. index [rows of `posts`] and used [the same] are filled here, for one side after the
+    other; vectors: [3, distinct rows + TILE_ROWS, rank].
+    """
+    rank, labels, triples = weights.sides[0].outputs, len(weights.bias), rows.shape[1]
+    pitch, width = vectors.size // 3, labels + OVERHANG
+    for side in range(3):
+        mlp, second = weights.mlps[side], weights.sides[side]
+        given, inputs, size, count = posts if side < 2 else words, mlp.inputs, mlp.outputs, 0
+        index[:] = -1
+        for t in range(triples):
+            row = rows[side, t]
+            if index[row] < 0:
+                index[row], used[count] = count, row
+                count += 1
+            rows[side, t] = side * pitch + index[row] * rank
+        for start in range(0, count, ROWS):
+            block = min(ROWS, count - start)
+            for r in range(block):
+                at = used[start + r] * inputs
+                largest = abs_max(given, at, inputs)
+                work.scales[r] = quantize_row(given, at, inputs, largest, work.numbers, r * inputs)
+            multiply(work.numbers, work.scales, block, mlp, work.hidden, 0)
+            for r in range(block):
+                at = r * size
+                for x in range(at, at + size):
+                    work.hidden[x] = max(work.hidden[x], weights.slope * work.hidden[x])
+                largest = abs_max(work.hidden, at, size)
+                work.scales[r] = quantize_row(work.hidden, at, size, largest, work.numbers, at)
+            multiply(work.numbers, work.scales, block, second, vectors, side * pitch + start * rank)
+    for first in range(0, triples, 4):
+        last = min(triples, first + 4)
+        for t in range(first, last):
+            left, right, head, at = rows[0, t], rows[1, t], rows[2, t], (t - first) * rank
+            for x in range(rank):
+                work.products[at + x] = vectors[left + x] * vectors[right + x] * vectors[head + x]
+        multiply_four_rows(work.scores, 0, width, work.products, 0, rank, weights.out, 0, width, rank, labels)
+        for t in range(first, last):
+            for label in range(labels):
+                out[t, label] = work.scores[(t - first) * width + label] + weights.bias[label]

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -10,29 +11,44 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
+from nestree.errors import ModelError
 from nestree.nn.batch import Batch
 from nestree.nn.bert import BERT_LAYER, Bert, Weights
 from nestree.nn.encoder import Encoder, Vectors
 from nestree.nn.int8 import to_int8
 from nestree.nn.int8.kernels import (
     OUTPUTS,
+    OVERHANG,
     STRIDE,
     TILE_ROWS,
     Int8Weights,
+    LabelWeights,
     LayerWeights,
     Norm,
     ScorerWeights,
     Workspace,
+    allocate_label_workspace,
     allocate_scorer_workspace,
     allocate_workspace,
     fits,
+    label_kernel,
     linear,
     pool_kernel,
     quantize_weights,
     run_layer,
     score_kernel,
 )
-from nestree.nn.scorers import LEAKY_SLOPE, MLP, SOFTENING, Biaffine, Scorer, Scores, rotations
+from nestree.nn.scorers import (
+    LEAKY_SLOPE,
+    MLP,
+    SOFTENING,
+    Biaffine,
+    LabelScorer,
+    LowRankTriaffine,
+    Scorer,
+    Scores,
+    rotations,
+)
 
 NO_ROTATIONS = torch.empty(0), torch.empty(0)
 
@@ -74,7 +90,10 @@ class Int8Scorer(nn.Module):
         super().__init__()
         settings, size = scorer.settings, scorer.settings.mlp_size
         self.rotary, self.channels = settings.rotary, scorer.spans.weight.shape[0]
-        self.labels = None if scorer.labels is None else to_int8(scorer.labels)
+        self.labels: nn.Module | None = None
+        if scorer.labels is not None:
+            fused = label_scorer_supported(scorer.labels)
+            self.labels = Int8LabelScorer(scorer.labels) if fused else to_int8(scorer.labels)
         self.weights = ScorerWeights(
             quantize_side(scorer.left, scorer.right),
             quantize_side(scorer.head, scorer.modifier),
@@ -115,6 +134,65 @@ def scorer_supported(scorer: Scorer) -> bool:
         return False
     size, inputs = scorer.settings.mlp_size, scorer.left[0].in_features
     return fits(inputs, 2 * size) and fits(size, size)
+
+
+class Int8LabelScorer(nn.Module):
+    """A LabelScorer that reads heads: the label scores of chosen spans and heads are one kernel."""
+
+    def __init__(self, scorer: LabelScorer):
+        super().__init__()
+        assert isinstance(scorer.triples, LowRankTriaffine)
+        sides, out = scorer.triples.sides, scorer.triples.out
+        left, right, head = (quantize_side(mlp) for mlp in (scorer.left, scorer.right, scorer.head))
+        self.weights = LabelWeights(
+            (left, right, head),
+            tuple(quantize_weights(to_array(side.weight), to_array(side.bias)) for side in sides),
+            to_array(pad(out.weight.T, (0, OVERHANG))).reshape(-1),
+            to_array(out.bias),
+            np.float32(LEAKY_SLOPE),
+        )
+        self.buffers_of_thread = ThreadBuffers()
+
+    def forward(self, vectors: Vectors) -> "Int8HeadLabels":
+        return Int8HeadLabels(vectors.label_posts, vectors.label_words, self)
+
+
+@dataclass(frozen=True)
+class Int8HeadLabels:
+    """As `LazyHeadLabels`: only words and fenceposts of chosen spans go through the network."""
+
+    posts: Tensor  # [B, n + 1, D]
+    words: Tensor  # [B, n + 1, D] from position 1 on
+    scorer: Int8LabelScorer
+
+    def score_spans(self, b: Tensor, i: Tensor, j: Tensor, h: Tensor | None) -> Tensor:
+        assert h is not None, "these labels depend on heads"
+        weights, positions = self.scorer.weights, self.posts.shape[1]
+        start = b * positions
+        rows = torch.stack(torch.broadcast_tensors(start + i, start + j, start + h + 1))  # [3, ...]
+        shape, triples = rows.shape[1:], rows[0].numel()
+        index, used = np.empty((2, self.posts.shape[0] * positions), np.int64)
+        distinct = min(triples, len(index)) + TILE_ROWS
+        vectors = np.empty(3 * distinct * weights.sides[0].outputs, np.float32)
+        out = np.empty((triples, len(weights.bias)), np.float32)
+        label_kernel(
+            self.posts.contiguous().view(-1).numpy(), self.words.contiguous().view(-1).numpy(),
+            rows.view(3, -1).numpy(), weights,
+            self.scorer.buffers_of_thread.get(partial(allocate_label_workspace, weights)),
+            index, used, vectors, out,
+        )  # fmt: skip
+        return torch.from_numpy(out).view(*shape, len(weights.bias))
+
+    def chart(self) -> Tensor:
+        raise ModelError("labels that depend on heads have no chart of spans alone.")
+
+
+def label_scorer_supported(scorer: LabelScorer) -> bool:
+    """Whether `Int8LabelScorer` computes it: labels depend on heads, by factors, and sizes fill whole registers."""
+    if not scorer.by_head or not isinstance(scorer.triples, LowRankTriaffine):
+        return False
+    maps = scorer.left[0], *scorer.triples.sides
+    return all(fits(one.in_features, one.out_features) for one in maps)
 
 
 def quantize_side(*mlps: MLP) -> Int8Weights:
@@ -278,7 +356,7 @@ class ThreadBuffers(threading.local):
 
     def get(self, allocate: Callable[..., Any], *sizes: int) -> Any:
         """allocate(*sizes), or earlier buffers if these are as large."""
-        if not self.sizes or any(size > own for size, own in zip(sizes, self.sizes, strict=True)):
+        if self.buffers is None or any(size > own for size, own in zip(sizes, self.sizes, strict=True)):
             self.sizes = tuple(map(max, sizes, self.sizes or sizes))
             self.buffers = allocate(*self.sizes)
         return self.buffers
