@@ -495,19 +495,6 @@ def allocate_workspace(layer: LayerWeights, longest: int) -> Workspace:
     )
 
 
-@partial(kernel, variant=KERNEL.name)
-def embed_kernel(subwords, positions, word_table, position_table, norm, out):
-    """out [rows * D] = the normalized sums of the rows of both tables; those of positions hold the token type, too."""
-    size = len(norm.weight)
-    for row in range(len(subwords)):
-        at, word = row * size, subwords[row] * size
-        for x in range(size):
-            out[at + x] = word_table[word + x]
-        add_and_normalize(
-            out, at, position_table, positions[row] * size, size, norm.weight, norm.bias, norm.epsilon
-        )
-
-
 @compiled
 def attend(qkv, first, count, size, heads, keys, attention, context):
     """context = attention within one window of `count` rows from `first` on. Up to three more rows are written."""

@@ -30,7 +30,6 @@ from nestree.nn.int8.kernels import (
     allocate_label_workspace,
     allocate_scorer_workspace,
     allocate_workspace,
-    embed_kernel,
     fits,
     label_kernel,
     linear,
@@ -258,11 +257,6 @@ class Int8Bert(Bert):
             quantize_layer(parameters, f"encoder.layer.{layer}.", bert.config)
             for layer in range(bert.config.num_hidden_layers)
         ]
-        table = parameters["embeddings.position_embeddings.weight"]
-        types = parameters.get("embeddings.token_type_embeddings.weight")
-        self.position_table = to_array(table if types is None else table + types[0]).reshape(-1)
-        self.embedding_norm = norm_weights(parameters, "embeddings.LayerNorm", bert.config)
-        self.projects_embeddings = "embeddings_project.weight" in parameters
         self.buffers_of_thread = ThreadBuffers()
 
     def forward(
@@ -291,14 +285,10 @@ class Int8Bert(Bert):
             0 if self.padding_position is None else self.padding_position + 1
         )
         words = subwords.numpy().reshape(-1)[index]
-        if self.projects_embeddings:
-            with torch.autocast("cpu", enabled=False):
-                parameters = dict(self.named_parameters())
-                embedded = self.embed(parameters, torch.from_numpy(words), torch.from_numpy(positions))
-            buffers[0, : rows * size] = embedded.detach().reshape(-1).numpy()
-        else:
-            table = self.get_input_embeddings().weight.detach().view(-1).numpy()
-            embed_kernel(words, positions, table, self.position_table, self.embedding_norm, buffers[0])
+        with torch.autocast("cpu", enabled=False):
+            parameters = dict(self.named_parameters())
+            embedded = self.embed(parameters, torch.from_numpy(words), torch.from_numpy(positions))
+        buffers[0, : rows * size] = embedded.detach().reshape(-1).numpy()
         for number, layer in enumerate(self.layer_weights):
             run_layer(buffers[number % kept], buffers[(number + 1) % kept], ends, layer, workspace)
         states = torch.from_numpy(buffers[:, : rows * size]).view(len(buffers), rows, size)
@@ -372,11 +362,6 @@ class ThreadBuffers(threading.local):
         return self.buffers
 
 
-def norm_weights(parameters: Weights, name: str, config: Any) -> Norm:
-    weight, bias = (to_array(parameters[f"{name}.{kind}"]) for kind in ("weight", "bias"))
-    return Norm(weight, bias, np.float32(config.layer_norm_eps))
-
-
 def quantize_layer(parameters: Weights, prefix: str, config: Any) -> LayerWeights:
     """The weights of the layer whose parameters begin with `prefix`."""
     *projections, output, output_norm = BERT_LAYER
@@ -392,12 +377,15 @@ def quantize_layer(parameters: Weights, prefix: str, config: Any) -> LayerWeight
     def quantize(name: str) -> Int8Weights:
         return quantize_weights(array(f"{name}.weight"), array(f"{name}.bias"))
 
+    def norm(name: str) -> Norm:
+        return Norm(array(f"{name}.weight"), array(f"{name}.bias"), np.float32(config.layer_norm_eps))
+
     return LayerWeights(
         quantize_weights(qkv("weight"), qkv("bias")),
         quantize(output),
-        norm_weights(parameters, prefix + output_norm, config),
+        norm(output_norm),
         quantize("intermediate.dense"),
         quantize("output.dense"),
-        norm_weights(parameters, prefix + "output.LayerNorm", config),
+        norm("output.LayerNorm"),
         config.num_attention_heads,
     )
