@@ -70,10 +70,11 @@ def test_products_equal_the_reference(rows, inputs, outputs):
 
 @needed
 def test_row_operations():
-    from nestree.nn.int8 import kernels
-    from nestree.treecrf.numba_kernels.simd import compiled
+    import numba
 
-    @compiled
+    from nestree.nn.int8 import kernels
+
+    @numba.njit
     def run(x, y, other, weight, bias, scores, width):
         kernels.gelu(x, 0, 32)
         kernels.add_and_normalize(y, 0, other, 0, 32, weight, bias, np.float32(1e-5))

@@ -11,7 +11,7 @@ import math
 import os
 import stat
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from hashlib import sha256
@@ -27,7 +27,10 @@ from numba.extending import intrinsic
 from nestree.treecrf.potentials import NO_TREE
 
 # Kernels allocate nothing. Without numba's reference counts calls are cheap and threads do not contend for counters.
-OPTIONS = {"nogil": True, "_nrt": False}
+OPTIONS = {"nogil": True, "_nrt": False, "no_cfunc_wrapper": True}
+CALLED_BY_KERNELS = OPTIONS | {
+    "no_cpython_wrapper": True
+}  # a wrapper takes longer to compile than most functions
 LN2 = math.log(2)
 SIMD_SLACK = 3  # numbers at the end of a row that a register may touch
 ZERO_EXPONENT = -(1 << 28)  # the exponent of 0
@@ -112,13 +115,21 @@ def source_hash(folder: Path) -> str:
 
 
 def compiled(function: Callable) -> Callable:
-    """A compiled function that kernels call."""
-    return numba.njit(function, **OPTIONS)
+    """A compiled function that only kernels call: without a wrapper, a call from Python crashes."""
+    dispatcher = numba.njit(function, **CALLED_BY_KERNELS)
+    get_call_template = dispatcher.get_call_template
+
+    def without_literals(args: Iterable[Any], kws: dict[str, Any]) -> Any:
+        """Else numba compiles the function again for each constant that it is called with."""
+        return get_call_template(tuple(map(types.unliteral, args)), kws)
+
+    dispatcher.get_call_template = without_literals
+    return dispatcher
 
 
 def compiled_inline(function: Callable) -> Callable:
-    """A compiled function that is inlined into its callers."""
-    return numba.njit(function, forceinline=True, **OPTIONS)
+    """A compiled function that is inlined into the kernels that call it."""
+    return numba.njit(function, forceinline=True, **CALLED_BY_KERNELS)
 
 
 # LLVM code
