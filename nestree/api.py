@@ -168,8 +168,6 @@ def export_summary(scores: ExportScores) -> str:
 def to_documents(data: Data, **rules: str) -> list[Document]:
     """The documents of a file, of the test part of a folder, or of a list; `rules` split plain text."""
     if isinstance(data, str | Path):
-        path = select_test_part(Path(data))
-        known = formats.options(formats.detect_format(path)) if rules else {}
-        data = read(path, **{name: rule for name, rule in rules.items() if name in known})
+        data = formats.read(select_test_part(Path(data)), text_rules=rules)
     items = [data] if isinstance(data, Document | Sentence) else data
     return [item if isinstance(item, Document) else Document((item,)) for item in items]

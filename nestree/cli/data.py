@@ -189,9 +189,7 @@ def formats(
         parts = [f"{name}: {inspect.getdoc(inspect.getmodule(get_function(name, 'read')))}"]
         for verb in ("read", "write") if FORMATS[name].writable else ("read",):
             listed = ", ".join(f"{key}={value}" for key, value in defaults(name, verb).items())
-            parts.append(
-                f"--{verb} {listed or 'has no options'}\n\n{inspect.getdoc(get_function(name, verb))}"
-            )
+            parts += [f"--{verb} {listed or 'has no options'}", f"{inspect.getdoc(get_function(name, verb))}"]
         typer.echo("\n\n".join(parts))
 
 

@@ -103,11 +103,9 @@ def evaluate(
         given["from"] = reading.source_format
         settings = ", ".join(f"{name} {value}" for name, value in given.items() if value is not None)
         about = {"model": model or "none", "predictions": str(predicted or "by the model"), "data": str(gold)}
+        about["settings"] = settings or "defaults"
         with atomic_writer(html) as file:
-            page = report.to_html(
-                evaluation, comparison, title, {**about, "settings": settings or "defaults"}
-            )
-            file.write(page)
+            file.write(report.to_html(evaluation, comparison, title, about))
         print_line(f"written: {html}")
     if format is TableFormat.json:
         print_json(report.to_json(evaluation, comparison))

@@ -47,11 +47,7 @@ class HeadScores:
 
 def have_heads(sentences: Iterable[Sentence]) -> bool:
     """Whether a head is known of any entity of several words."""
-    return any(
-        e.end > e.start + 1 and (e.head is not None or e.heads)
-        for sentence in sentences
-        for e in sentence.entities
-    )
+    return any(e.end > e.start + 1 and (e.head is not None or e.heads) for s in sentences for e in s.entities)
 
 
 def evaluate_heads(

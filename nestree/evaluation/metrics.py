@@ -4,14 +4,14 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nestree.data.statistics import in_nesting
 from nestree.errors import DataError
 from nestree.evaluation.calibration import Calibration, calibrate
 from nestree.evaluation.error_analysis import EntitiesByKey, EntityError, classify_errors, entities_by_key
 from nestree.evaluation.heads import HeadScores, evaluate_heads
-from nestree.types import Sentence, depths, missing_attribute
+from nestree.types import AttributeHints, Sentence, depths
 
 if TYPE_CHECKING:
     from numpy import ndarray
@@ -207,7 +207,7 @@ def percentile_interval(values: "ndarray") -> Range:
 
 
 @dataclass(frozen=True, repr=False)
-class Evaluation:
+class Evaluation(AttributeHints):
     """The scores of a prediction; entities are compared by start, end and label.
 
     Everything but `duplicates` counts an entity once, however often it occurs in a file.
@@ -229,11 +229,6 @@ class Evaluation:
     thresholds: Mapping[float, Score]  # if only entities with at least this score are kept; {}: no scores
     resamples: int
     seed: int
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> NoReturn:
-            raise missing_attribute(self, name)
 
     def __repr__(self) -> str:
         """A table: precision, recall and F1 in percent, of all entities and of each label."""

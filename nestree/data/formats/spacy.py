@@ -245,7 +245,5 @@ def to_span_group(document: Document, doc: Any, key: str, token_of: list[int]) -
             attributes["heads"].append(None if e.head is None else token_of[before + e.head])
             attributes["all_heads"].append([token_of[before + head] for head in e.heads] or None)
         before += len(sentence.words)
-    attrs = {
-        name: values for name, values in attributes.items() if any(value is not None for value in values)
-    }
+    attrs = {name: values for name, values in attributes.items() if any(v is not None for v in values)}
     return spacy_tokens.SpanGroup(doc, name=key, spans=spans, attrs=attrs)

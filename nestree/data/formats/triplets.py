@@ -19,9 +19,8 @@ from nestree.errors import DataError, EmptySpanError, SpanRangeError
 from nestree.types import Document, Entity, Sentence
 
 ENTITY = re.compile(r"\s*(\d{1,18})\s*,\s*(\d{1,18}) (.+)", re.DOTALL)
-ALMOST_ENTITY = re.compile(
-    r"\s*\d+(\s*,\s*\d|(\s*-\s*|\s+)\d+\s+[^\d\s])"
-)  # such as 0 2 PER or 0-1 PER; no tags
+# Such as 0 2 PER or 0-1 PER, which are no tags.
+ALMOST_ENTITY = re.compile(r"\s*\d+(\s*,\s*\d|(\s*-\s*|\s+)\d+\s+[^\d\s])")
 ENDS = ("exclusive", "inclusive")
 
 
