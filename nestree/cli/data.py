@@ -176,7 +176,7 @@ def formats(
             key: {
                 "read": defaults(key, "read"),
                 "write": defaults(key, "write") if FORMATS[key].writable else None,
-                "folder": FORMATS[key].folder,
+                "folder": not FORMATS[key].ending,
                 "what": FORMATS[key].description,
             }
             for key in ([name] if name else FORMATS)

@@ -12,12 +12,13 @@ from typer import Argument
 
 from nestree.cli.options import PARTS, Files, OutArgument, Reading, TableFormat, output_path, parse_numbers
 from nestree.cli.predict import find_jobs, predict_documents
-from nestree.cli.progress import PretrainProgress, TrainingProgress
 from nestree.cli.runtime import (
     BAD_INPUT,
     INTERRUPTED,
     QUIET,
     Commands,
+    PretrainProgress,
+    TrainingProgress,
     print_json,
     print_line,
     reading_progress,

@@ -628,7 +628,10 @@ def lock_owner(path: Path) -> str:
 
 
 def read(path: Path | str, format: str | None = None, **options: Any) -> list[Document]:
-    """All documents of a file or folder; a format that is not named is detected. See `nestree.data.formats.read`."""
+    """The documents of a file or folder; a format that is not named is detected.
+
+    `options`: those of the format, see docs/data.md. `nestree.data.formats.read` is the same as a stream.
+    """
     from nestree.data import formats
 
     return list(formats.read(path, format, **options))

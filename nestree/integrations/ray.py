@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import chain, islice
+from itertools import chain, count, islice
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -30,7 +30,7 @@ from nestree import __version__
 from nestree.data.io import current_limits, lock_owner, optional_import, set_within
 from nestree.data.object_store import as_url
 from nestree.errors import DataError, InputError, NestreeError
-from nestree.types import Document, Sentence, depths
+from nestree.types import Document, Sentence, char_span, depths
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -174,13 +174,11 @@ def as_arrow(value: Any) -> Any:
 def entity_rows(document: Document) -> Iterator[dict[str, Any]]:
     """The entities of a document: in characters, or in words if only words are known."""
     for sentence in document.sentences:
-        offsets, base = sentence.offsets, sentence.start
         for entity, depth in zip(sentence.entities, depths(sentence.entities), strict=True):
-            head = None if entity.head is None else (entity.head, entity.head + 1)
-            if offsets is not None and head is not None:
-                head = base + offsets[head[0]][0], base + offsets[head[0]][1]
-            start, end = entity.span if offsets is None else sentence.characters(entity)
-            head_start, head_end = head or (None, None)
+            spans = [entity.span, None if entity.head is None else (entity.head, entity.head + 1)]
+            if sentence.offsets is not None:
+                spans = [span and char_span(sentence, *span)[:2] for span in spans]
+            (start, end), (head_start, head_end) = (span or (None, None) for span in spans)
             yield {
                 "start": start,
                 "end": end,
@@ -282,10 +280,8 @@ class Worker:
         from nestree.predict_files import describe_failure
 
         results: dict[int, Document | Failure] = {}
-        numbered: list[Group[int]] = []
-        for group in groups:
-            first = sum(map(len, numbered))
-            numbered.append(list(enumerate(group, first)))
+        numbers = count()
+        numbered = [[(next(numbers), document) for document in group] for group in groups]
         documents = list(chain(*groups))
 
         def handle_error(number: int, error: Exception) -> None:

@@ -26,16 +26,9 @@ from nestree.errors import DataError, InputError
 from nestree.types import Document
 
 __all__ = [
-    "FORMATS",
-    "AllSkippedError",
-    "Format",
-    "data_files",
-    "detect_format",
-    "detect_output_format",
-    "options",
-    "read",
-    "write",
-]
+    "FORMATS", "AllSkippedError", "Format", "data_files", "detect_format", "detect_output_format", "options",
+    "read", "write",
+]  # fmt: skip
 
 OTHER_NAMES = dict.fromkeys(("conll", "conll03", "iob", "iob2", "bio", "bioes"), "columns")  # elsewhere
 OTHER_NAMES |= {"conllu": "gum", "tsv": "csv", "json": "jsonl"}
@@ -52,10 +45,6 @@ class Format(NamedTuple):
     ending: str  # of the names of files; "": a folder is written
     description: str
     splitting: dict[str, str]  # the default word style and sentence rule, where the format leaves them open
-
-    @property
-    def folder(self) -> bool:
-        return not self.ending
 
 
 NOT_SPLIT: dict[str, str] = {}
