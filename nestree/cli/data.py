@@ -48,10 +48,10 @@ def print_report(*reports: "ConversionReport") -> None:
 def print_statistics(parts: "Mapping[str, Statistics]", format: TableFormat) -> None:
     from nestree.data import statistics
 
-    if format is TableFormat.json:
+    if format == "json":
         print_json(statistics.as_json(parts))
     else:
-        show = statistics.as_markdown if format is TableFormat.markdown else statistics.as_text
+        show = statistics.as_markdown if format == "markdown" else statistics.as_text
         typer.echo(show(parts))
 
 
@@ -63,7 +63,7 @@ def convert(
     target_format: str | None = None,
     write: list[str] | None = None,
     skip_bad: bool = False,
-    format: OutputFormat = OutputFormat.text,
+    format: OutputFormat = "text",
 ) -> None:
     """Convert data from one format to another.
 
@@ -86,7 +86,7 @@ def convert(
             read_options=reading.options(source_format),
             write_options=parse_options(write or (), target_format, "write"),
         )
-    if format is OutputFormat.json:
+    if format == "json":
         print_json(conversion.as_json(), to_stderr=str(path) == "-")
     else:
         print_line(conversion.as_text())
@@ -98,7 +98,7 @@ def check(
     long_sentence: int = 200,
     show_all: bool = False,
     strict: bool = False,
-    format: OutputFormat = OutputFormat.text,
+    format: OutputFormat = "text",
 ) -> None:
     """Find problems in data, each with its place and a remedy.
 
@@ -117,7 +117,7 @@ def check(
         if reading.read or reading.words or reading.sentences:  # all files have the format of the first
             options = reading.options(reading.source_format or detect_format(files[0]))
         report = check_data(files, reading.source_format, long_sentence=long_sentence, options=options)
-    if format is OutputFormat.json:
+    if format == "json":
         print_json(report.as_json())
     elif Commands.verbosity == QUIET:
         typer.echo(report.verdict)
@@ -133,7 +133,7 @@ def stats(
     files: Files,
     reading: Reading,
     skip_bad: bool = False,
-    format: TableFormat = TableFormat.text,
+    format: TableFormat = "text",
 ) -> None:
     """Count sentences, entities and nesting, one column for each file.
 
@@ -161,7 +161,7 @@ def stats(
 
 def formats(
     name: Annotated[str | None, Argument(metavar="NAME", autocompletion=complete("source_format"))] = None,
-    format: OutputFormat = OutputFormat.text,
+    format: OutputFormat = "text",
 ) -> None:
     """List the formats, or describe one of them."""
     from nestree.data.formats import FORMATS, get_function, options
@@ -171,7 +171,7 @@ def formats(
         simple = str | int | float | bool | None
         return {name: value if isinstance(value, simple) else str(value) for name, value in values.items()}
 
-    if format is OutputFormat.json:
+    if format == "json":
         descriptions = {
             key: {
                 "read": defaults(key, "read"),
@@ -208,7 +208,7 @@ def split(
     target_format: str | None = None,
     write: list[str] | None = None,
     skip_bad: bool = False,
-    format: TableFormat = TableFormat.text,
+    format: TableFormat = "text",
 ) -> None:
     """Divide data into parts, such as train, dev and test. All are written, or none.
 

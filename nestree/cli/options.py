@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields, is_dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_origin, get_type_hints
 
@@ -27,17 +26,8 @@ if TYPE_CHECKING:
     from nestree.types import Document
 
 PARTS = ("train", "dev", "test")
-
-
-class OutputFormat(StrEnum):
-    text = "text"
-    json = "json"
-
-
-class TableFormat(StrEnum):
-    text = "text"
-    markdown = "markdown"
-    json = "json"
+OutputFormat = Literal["text", "json"]
+TableFormat = Literal["text", "markdown", "json"]
 
 
 def print_version(requested: bool) -> None:

@@ -26,7 +26,7 @@ from nestree.data.io import (
     optional_import,
     read_bytes,
 )
-from nestree.errors import DataError, InputError
+from nestree.errors import DataError
 from nestree.types import Document, Entity
 
 # Bytes of memory that a document or a word of the longest document takes, and one item of the lists in a DocBin.
@@ -55,8 +55,6 @@ def read(
                 yield to_annotated(doc, key, heads, report)
     except DataError as error:
         report.bad(error)
-    except InputError:
-        raise
     except Exception as why:  # whatever spaCy, msgpack and numpy make of bytes that are no DocBin
         report.bad(
             DataError(
