@@ -167,9 +167,7 @@ def formats(
     from nestree.data.formats import FORMATS, get_function, options
 
     def defaults(key: str, verb: str) -> dict[str, Any]:
-        values = {name: option.default for name, option in options(key, verb).items()}
-        simple = str | int | float | bool | None
-        return {name: value if isinstance(value, simple) else str(value) for name, value in values.items()}
+        return {name: option.default for name, option in options(key, verb).items()}
 
     if format == "json":
         descriptions = {
