@@ -10,6 +10,7 @@ import heapq
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -41,9 +42,8 @@ CANDIDATE_BUDGETS = 3  # diverse units are chosen among candidates of so many ti
 SPARE_BUDGETS = 2  # without diversity: so that shorter units fill the rest of the budget
 BUFFERED_BATCHES = 10
 QUESTIONS_PER_SENTENCE = 8  # answered ones included
-EXTRA_WORDS = (
-    10  # added to the cost of a sentence when it is ranked: else sentences of one or two words come first
-)
+# Added to the cost of a sentence when it is ranked: else sentences of one or two words come first.
+EXTRA_WORDS = 10
 KMEANS_ROUNDS = 10
 
 log = logging.getLogger(__name__)
@@ -55,9 +55,7 @@ Value = TypeVar("Value")
 class Selection:
     """What to annotate, best first, and what was seen of the pool."""
 
-    documents: list[Document] = field(
-        default_factory=list
-    )  # with predicted entities and extra["uncertainty"]
+    documents: list[Document] = field(default_factory=list)  # with entities and extra["uncertainty"]
     words: int = 0  # to read
     questions: int = 0  # to answer, if single spans are asked about
     pool_sentences: int = 0
@@ -285,9 +283,7 @@ def load_fast(model: str | Path | None, device: str) -> Pipeline:
 def read_pool(pool: Pool, pipeline: Pipeline) -> Iterator[Document]:
     """The documents of a pool; texts are split as the model splits them."""
     if isinstance(pool, str | Path):
-        rules = pipeline.model.text_rules._asdict()
-        known = formats.options(formats.detect_format(Path(pool)))
-        pool = formats.read(pool, **{name: rule for name, rule in rules.items() if name in known})
+        pool = formats.read(pool, text_rules=pipeline.model.text_rules._asdict())
     for item in pool:
         if isinstance(item, str):
             yield pipeline.split(item)
@@ -327,9 +323,7 @@ def words_key(words: Iterable[str]) -> str:
 
 def answered_spans(sentence: Sentence) -> set[Span]:
     """The spans of an incomplete sentence that are known or forbidden: they are not asked about again."""
-    return (
-        set() if sentence.complete else {*sentence.forbidden, *(entity.span for entity in sentence.entities)}
-    )
+    return set() if sentence.complete else {*sentence.forbidden, *(e.span for e in sentence.entities)}
 
 
 def random_order(key: str, seed: int) -> float:
@@ -431,9 +425,7 @@ def k_center_order(vectors: np.ndarray, costs: np.ndarray, budget: int) -> Itera
 def k_means_order(vectors: np.ndarray, costs: np.ndarray, budget: int) -> Iterator[int]:
     """The best candidate of each cluster, then the second of each; as many clusters as the budget has candidates."""
     count = max(1, min(len(vectors), int(budget / costs.mean())))
-    centers = vectors[
-        [k for k, _ in zip(k_center_order(vectors, costs * 0, budget), range(count), strict=False)]
-    ]
+    centers = vectors[list(islice(k_center_order(vectors, costs * 0, budget), count))]
     cluster = np.zeros(len(vectors), dtype=np.int64)
     for _ in range(KMEANS_ROUNDS):
         nearest = (vectors @ centers.T).argmax(1)

@@ -1,4 +1,4 @@
-"""`nestree.read`, `write`, `evaluate` and `export`: files, documents or sentences in one call."""
+"""`nestree.write`, `evaluate` and `export`: files, documents or sentences in one call."""
 
 import logging
 from collections.abc import Iterable
@@ -17,14 +17,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 Data = str | Path | Document | Sentence | Iterable[Document | Sentence]
-
-
-def read(path: str | Path, format: str | None = None, **options: Any) -> list[Document]:
-    """The documents of a file or folder; a format that is not named is detected.
-
-    `options`: those of the format, see docs/data.md. `nestree.data.formats.read` is the same as a stream.
-    """
-    return list(formats.read(path, format, **options))
 
 
 def write(
@@ -168,8 +160,6 @@ def export_summary(scores: ExportScores) -> str:
 def to_documents(data: Data, **rules: str) -> list[Document]:
     """The documents of a file, of the test part of a folder, or of a list; `rules` split plain text."""
     if isinstance(data, str | Path):
-        path = select_test_part(Path(data))
-        known = formats.options(formats.detect_format(path)) if rules else {}
-        data = read(path, **{name: rule for name, rule in rules.items() if name in known})
+        data = formats.read(select_test_part(Path(data)), text_rules=rules)
     items = [data] if isinstance(data, Document | Sentence) else data
     return [item if isinstance(item, Document) else Document((item,)) for item in items]

@@ -144,11 +144,11 @@ def save_weights(weights: Mapping[str, Tensor], folder: Path) -> None:
 
 
 def to_bytes(model: Recognizer) -> dict[str, bytes]:
-    """The files of the model, by name."""
+    """The files that `save` writes, by name."""
     with tempfile.TemporaryDirectory(prefix="nestree-") as temporary:
         folder = Path(temporary, "model")
         save(model, folder, model.card)
-        return {path.relative_to(folder).as_posix(): path.read_bytes() for path in model_files(folder)}
+        return read_files(folder)
 
 
 def from_bytes(files: Mapping[str, bytes], device: str | torch.device = "cpu") -> Recognizer:
@@ -197,11 +197,9 @@ def check_output_outside_model(out: Path, model: Path) -> None:
 def without_local_path(settings: Settings) -> Settings:
     """The settings without the path of the encoder on this machine: its name is left."""
     path = Path(settings.encoder.path)
-    return (
-        replace(settings, encoder=replace(settings.encoder, path=path.name))
-        if path.is_absolute()
-        else settings
-    )
+    if not path.is_absolute():
+        return settings
+    return replace(settings, encoder=replace(settings.encoder, path=path.name))
 
 
 def add_to_card(folder: Path, text: str) -> None:
@@ -215,6 +213,11 @@ def model_files(folder: Path) -> Iterator[Path]:
         parts = path.relative_to(folder).parts
         if path.is_file() and parts[0] != TRAINING and not any(part.startswith(".") for part in parts):
             yield path
+
+
+def read_files(folder: Path) -> dict[str, bytes]:
+    """The files of a model, by name."""
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in model_files(folder)}
 
 
 def save_manifest(folder: Path) -> None:
@@ -269,17 +272,13 @@ def load(folder: Path | str, device: str | torch.device = "cpu", *, verify: bool
     with ThreadPoolExecutor(1) as pool:
         check = pool.submit(check_manifest, folder) if verify else None  # hashing releases the GIL
         try:
-            return read_model(folder, device)
+            info, settings = read_info(folder), read_settings(folder)
+            model = (read_onnx if is_exported(folder) else read_torch)(folder, info, settings)
+            model.text_rules, model.temperatures, model.card = info.text, info.temperatures, read_card(folder)
+            return model.to(device).eval()
         finally:
             if check:
                 check.result()  # its error names the damaged file, so it replaces any other
-
-
-def read_model(folder: Path, device: str | torch.device) -> Recognizer:
-    info, settings = read_info(folder), read_settings(folder)
-    model = read_onnx(folder, info, settings) if is_exported(folder) else read_torch(folder, info, settings)
-    model.text_rules, model.temperatures, model.card = info.text, info.temperatures, read_card(folder)
-    return model.to(device).eval()
 
 
 def read_torch(folder: Path, info: ModelInfo, settings: Settings) -> Recognizer:

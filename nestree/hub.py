@@ -41,17 +41,15 @@ def resolve(name: str | Path | None, *, revision: str | None = None, token: str 
     from huggingface_hub import snapshot_download
 
     try:
-        folder = Path(
-            snapshot_download(str(name), revision=revision, token=token, allow_patterns=MODEL_FILES)
-        )
+        found = snapshot_download(str(name), revision=revision, token=token, allow_patterns=MODEL_FILES)
     except Exception as error:  # any error of the network or the hub
         raise ModelError(
             f"{name} is not a folder here, and cannot be fetched from the hub: {first_line(error)} Check the name and "
             "the network, or download it on a machine with network access and name its folder."
         ) from error
-    if not (folder / checkpoint.LABELS).is_file():
+    if not Path(found, checkpoint.LABELS).is_file():
         raise ModelError(f"{name} on the hub is not a nestree model: it has no {checkpoint.LABELS}.")
-    return folder
+    return Path(found)
 
 
 def is_bundled(name: str | Path | None) -> bool:

@@ -15,10 +15,10 @@ from pathlib import Path
 
 from nestree import __version__
 from nestree.config import Settings, check_name, recipe_names
-from nestree.data.statistics import Statistics, as_markdown
+from nestree.data.statistics import Statistics, as_markdown, count
 from nestree.errors import ConfigError
 from nestree.evaluation import Evaluation
-from nestree.types import Sentence
+from nestree.types import Document, Sentence
 
 FIELDS = {
     "name": "what the model is called",
@@ -127,10 +127,7 @@ def parse_fields(arguments: Iterable[str]) -> dict[str, str]:
 
 def count_statistics(sentences: Iterable[Sentence]) -> Statistics:
     """The statistics of sentences without documents."""
-    statistics = Statistics()
-    for sentence in sentences:
-        statistics.add(sentence)
-    return statistics
+    return count([Document(tuple(sentences))])
 
 
 def label_descriptions(card: str, labels: Iterable[str]) -> dict[str, str]:

@@ -55,20 +55,8 @@ from nestree.types import Document, round_probability
 
 FOLDER_FORMATS = ("brat", "ace", "nne", "genia", "gum", "datasets")
 BUFFERED_BATCHES = 5
-ENDINGS = {
-    "jsonl": ".jsonl",
-    "brat": ".ann",
-    "columns": ".iob2",
-    "triplets": ".data",
-    "label-studio": ".json",
-    "doccano": ".jsonl",
-    "prodigy": ".jsonl",
-    "spacy": ".spacy",
-    "pubtator": ".pubtator",
-    "bioc": ".xml",
-    "datasets": ".parquet",
-    "csv": ".csv",
-}
+ENDINGS = {name: format.ending for name, format in FORMATS.items() if format.writable}
+ENDINGS |= {"brat": ".ann", "datasets": ".parquet"}  # of one document, or of one file
 LOG_FILE = ".nestree.jsonl"
 LOCK_FILE = ".nestree.lock"
 LOG_FOLDER = ".nestree"  # in an object store, where nothing can be appended to a file
@@ -129,9 +117,8 @@ def plan_jobs(
         format = target_format or ("jsonl" if out == STDIO else detect_output_format(out))
         counts = Counter(names.values())
         names |= {path: strip_suffix(path.as_posix()) for path, name in names.items() if counts[name] > 1}
-        return JobPlan(
-            tuple(Job(path, inputs[path], name, out) for path, name in names.items()), None, format, left_out
-        )
+        jobs = tuple(Job(path, inputs[path], name, out) for path, name in names.items())
+        return JobPlan(jobs, None, format, left_out)
     format = target_format or "jsonl"
     if not out.is_dir() and out.name.endswith(tuple(ENDINGS.values())):
         raise InputError(
@@ -344,9 +331,8 @@ def open_resume_log(jobs: JobPlan, how: Values, resume: bool) -> ResumeLog:
             )
         text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
         done = parse_resume_log(text, path, folder, how) if text else {}
-        unfinished = {
-            f".{job.target.name[:40]}" for job in jobs.jobs
-        }  # temporary folders of a killed process
+        # Temporary folders of a killed process.
+        unfinished = {f".{job.target.name[:40]}" for job in jobs.jobs}
         for hidden in folder.rglob(".*"):
             if hidden.name.rpartition(".")[0] in unfinished:
                 shutil.rmtree(hidden, ignore_errors=True)
@@ -616,14 +602,13 @@ class FilePredictor:
         report = self.reports[job] = ConversionReport(self.options.skip_bad)
         # words and sentences are split as the training data was, unless the options say how
         rules = self.pipeline.model.text_rules._asdict()
-        options = {name: rule for name, rule in rules.items() if name in formats.options(job.format)}
-        options |= self.options.read_options.get(job.format, {})
-        texts = 0
+        options, texts = self.options.read_options.get(job.format, {}), 0
         # In one output, texts are named after their folders, too, as `nestree convert FOLDER --from text` names them.
         folder = os.path.dirname(job.name) if self.plan.folder is None and job.format == "text" else ""
         prefix = os.fsencode(folder and f"{folder}/").decode("utf-8", "backslashreplace")
         try:
-            for number, document in enumerate(formats.read(job.source, job.format, report, **options), 1):
+            documents = formats.read(job.source, job.format, report, rules, **options)
+            for number, document in enumerate(documents, 1):
                 document = replace(document, id=f"{prefix}{document.id}") if prefix else document
                 self.read_words += count_words(document)
                 is_text, texts = report.texts > texts, report.texts
@@ -735,12 +720,10 @@ def describe_failure(
     pipeline: Pipeline, options: FilePredictOptions, document: Document, error: Exception
 ) -> str:
     """Why a document failed; names the sentence, if one is to blame."""
-    place = ""
+    place, model = "", pipeline.inference_model
     for number, sentence in enumerate(document.sentences, 1):
         try:
-            predict(
-                pipeline.inference_model, [sentence], options.batch_words, options=options.predict_options
-            )
+            predict(model, [sentence], options.batch_words, options=options.predict_options)
         except Exception as cause:
             place, error = f", sentence {number} ({str(sentence)[:60]})", cause
             break

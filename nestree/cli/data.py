@@ -48,10 +48,10 @@ def print_report(*reports: "ConversionReport") -> None:
 def print_statistics(parts: "Mapping[str, Statistics]", format: TableFormat) -> None:
     from nestree.data import statistics
 
-    if format is TableFormat.json:
+    if format == "json":
         print_json(statistics.as_json(parts))
     else:
-        show = statistics.as_markdown if format is TableFormat.markdown else statistics.as_text
+        show = statistics.as_markdown if format == "markdown" else statistics.as_text
         typer.echo(show(parts))
 
 
@@ -63,7 +63,7 @@ def convert(
     target_format: str | None = None,
     write: list[str] | None = None,
     skip_bad: bool = False,
-    format: OutputFormat = OutputFormat.text,
+    format: OutputFormat = "text",
 ) -> None:
     """Convert data from one format to another.
 
@@ -86,7 +86,7 @@ def convert(
             read_options=reading.options(source_format),
             write_options=parse_options(write or (), target_format, "write"),
         )
-    if format is OutputFormat.json:
+    if format == "json":
         print_json(conversion.as_json(), to_stderr=str(path) == "-")
     else:
         print_line(conversion.as_text())
@@ -98,7 +98,7 @@ def check(
     long_sentence: int = 200,
     show_all: bool = False,
     strict: bool = False,
-    format: OutputFormat = OutputFormat.text,
+    format: OutputFormat = "text",
 ) -> None:
     """Find problems in data, each with its place and a remedy.
 
@@ -117,7 +117,7 @@ def check(
         if reading.read or reading.words or reading.sentences:  # all files have the format of the first
             options = reading.options(reading.source_format or detect_format(files[0]))
         report = check_data(files, reading.source_format, long_sentence=long_sentence, options=options)
-    if format is OutputFormat.json:
+    if format == "json":
         print_json(report.as_json())
     elif Commands.verbosity == QUIET:
         typer.echo(report.verdict)
@@ -133,7 +133,7 @@ def stats(
     files: Files,
     reading: Reading,
     skip_bad: bool = False,
-    format: TableFormat = TableFormat.text,
+    format: TableFormat = "text",
 ) -> None:
     """Count sentences, entities and nesting, one column for each file.
 
@@ -161,22 +161,20 @@ def stats(
 
 def formats(
     name: Annotated[str | None, Argument(metavar="NAME", autocompletion=complete("source_format"))] = None,
-    format: OutputFormat = OutputFormat.text,
+    format: OutputFormat = "text",
 ) -> None:
     """List the formats, or describe one of them."""
     from nestree.data.formats import FORMATS, get_function, options
 
     def defaults(key: str, verb: str) -> dict[str, Any]:
-        values = {name: option.default for name, option in options(key, verb).items()}
-        simple = str | int | float | bool | None
-        return {name: value if isinstance(value, simple) else str(value) for name, value in values.items()}
+        return {name: option.default for name, option in options(key, verb).items()}
 
-    if format is OutputFormat.json:
+    if format == "json":
         descriptions = {
             key: {
                 "read": defaults(key, "read"),
                 "write": defaults(key, "write") if FORMATS[key].writable else None,
-                "folder": FORMATS[key].folder,
+                "folder": not FORMATS[key].ending,
                 "what": FORMATS[key].description,
             }
             for key in ([name] if name else FORMATS)
@@ -189,9 +187,7 @@ def formats(
         parts = [f"{name}: {inspect.getdoc(inspect.getmodule(get_function(name, 'read')))}"]
         for verb in ("read", "write") if FORMATS[name].writable else ("read",):
             listed = ", ".join(f"{key}={value}" for key, value in defaults(name, verb).items())
-            parts.append(
-                f"--{verb} {listed or 'has no options'}\n\n{inspect.getdoc(get_function(name, verb))}"
-            )
+            parts += [f"--{verb} {listed or 'has no options'}", f"{inspect.getdoc(get_function(name, verb))}"]
         typer.echo("\n\n".join(parts))
 
 
@@ -210,7 +206,7 @@ def split(
     target_format: str | None = None,
     write: list[str] | None = None,
     skip_bad: bool = False,
-    format: TableFormat = TableFormat.text,
+    format: TableFormat = "text",
 ) -> None:
     """Divide data into parts, such as train, dev and test. All are written, or none.
 

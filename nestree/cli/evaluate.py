@@ -35,7 +35,7 @@ def evaluate(
     html: Path | None = None,
     resamples: int = 1000,
     seed: int = 0,
-    format: TableFormat = TableFormat.text,
+    format: TableFormat = "text",
 ) -> None:
     """Score predicted entities against gold ones.
 
@@ -68,7 +68,7 @@ def evaluate(
     paths = [gold, *(Path(side) for side in sides if side not in models)]
     if html:
         check_output_path(html, paths)
-    one_line = Commands.verbosity == QUIET and format is TableFormat.text
+    one_line = Commands.verbosity == QUIET and format == "text"
     if one_line and not (compare or html):
         resamples = 0  # intervals would not be shown
     conversion = ConversionReport()
@@ -103,18 +103,16 @@ def evaluate(
         given["from"] = reading.source_format
         settings = ", ".join(f"{name} {value}" for name, value in given.items() if value is not None)
         about = {"model": model or "none", "predictions": str(predicted or "by the model"), "data": str(gold)}
+        about["settings"] = settings or "defaults"
         with atomic_writer(html) as file:
-            page = report.to_html(
-                evaluation, comparison, title, {**about, "settings": settings or "defaults"}
-            )
-            file.write(page)
+            file.write(report.to_html(evaluation, comparison, title, about))
         print_line(f"written: {html}")
-    if format is TableFormat.json:
+    if format == "json":
         print_json(report.to_json(evaluation, comparison))
     elif one_line:
         for each in evaluations:
             typer.echo(format_scores(each, duplicates))
-    elif format is TableFormat.markdown:
+    elif format == "markdown":
         typer.echo(report.to_markdown(evaluation, comparison, title), nl=False)
     else:
         print_page(*report.to_terminal(evaluation, comparison, title))
@@ -159,7 +157,7 @@ def analyze(
     penalties: str = "-2,0,0.2,0.4,0.6,1",
     drawn: int = 2,
     device: str = "auto",
-    format: OutputFormat = OutputFormat.text,
+    format: OutputFormat = "text",
 ) -> None:
     """Analyze a model: head accuracy, shared heads by penalty, errors by label, trees."""
     from rich.console import Console
@@ -176,7 +174,7 @@ def analyze(
     gold = recognizer.sentences_with_context(documents)
     evaluation = evaluate(gold, predict_sentences(recognizer, gold), resamples=0)
     rows = vary_penalty(recognizer, gold, values)
-    if format is OutputFormat.json:
+    if format == "json":
         print_json({**report.to_json(evaluation), "head_sharing": rows})
         return
     print_page(*analysis_tables(evaluation, rows))

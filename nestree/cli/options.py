@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields, is_dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_origin, get_type_hints
 
@@ -27,17 +26,8 @@ if TYPE_CHECKING:
     from nestree.types import Document
 
 PARTS = ("train", "dev", "test")
-
-
-class OutputFormat(StrEnum):
-    text = "text"
-    json = "json"
-
-
-class TableFormat(StrEnum):
-    text = "text"
-    markdown = "markdown"
-    json = "json"
+OutputFormat = Literal["text", "json"]
+TableFormat = Literal["text", "markdown", "json"]
 
 
 def print_version(requested: bool) -> None:
@@ -239,15 +229,13 @@ class Reading:
         return {format: self.options(format) for format in sorted(set(formats))} if given else {}
 
     def documents(
-        self, path: Path, report: "ConversionReport | None" = None, **defaults: Any
+        self, path: Path, report: "ConversionReport | None" = None, **text_rules: str
     ) -> "Iterator[Document]":
-        """The documents of a file or folder. `defaults`: options that hold where the format has them."""
+        """The documents of a file or folder; `text_rules`: see `nestree.data.formats.read`."""
         from nestree.data import formats
 
         format = self.source_format or formats.detect_format(path)
-        known = formats.options(format) if defaults else {}
-        options = {name: value for name, value in defaults.items() if name in known} | self.options(format)
-        return formats.read(path, format, report, **options)
+        return formats.read(path, format, report, text_rules, **self.options(format))
 
 
 def expand_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -14,11 +14,11 @@ import typer
 from typer import Argument
 
 from nestree.cli.options import Files, Reading, parse_options
-from nestree.cli.progress import PredictionProgress
 from nestree.cli.runtime import (
     FOUND_ERRORS,
     QUIET,
     Commands,
+    PredictionProgress,
     on_terminal,
     print_line,
     progress_bar,
@@ -224,9 +224,8 @@ def print_summary(summary: "Summary", jobs: "JobPlan", seconds: float) -> None:
     files = f" of {plural(summary.files, 'file')}" if len(jobs.jobs) > 1 else ""
     before = f" ({summary.done_before:,} done before)" if summary.done_before else ""
     print_line(
-        f"{plural(summary.entities, 'entity')} in "
-        f"{plural(summary.sentences, 'sentence')}"
-        f"{files}{before}; {plural(summary.words, 'word')}, {seconds:.1f} s, loading included"
+        f"{plural(summary.entities, 'entity')} in {plural(summary.sentences, 'sentence')}{files}{before}; "
+        f"{plural(summary.words, 'word')}, {seconds:.1f} s, loading included"
     )
 
 
@@ -288,13 +287,9 @@ def select(
     # What is excluded is split as the pool is, or tasks that are annotated would not be found in it.
     split = {name: value for name in rules if (value := getattr(reading, name))}
 
-    def documents(paths: Sequence[Path], read: Reading, **given: str) -> "Iterator[Document]":
-        for path in paths:
-            yield from read.documents(path, **rules | given)
-
     def stream() -> "Iterator[Document]":
         for job in jobs:
-            yield from documents([job.source], replace(reading, source_format=job.format))
+            yield from replace(reading, source_format=job.format).documents(job.source, **rules)
 
     with reading_progress([job.source for job in jobs]):
         selection = library(
@@ -304,7 +299,7 @@ def select(
             by=criterion,
             diversity=diversity,
             unit=unit,
-            exclude=[documents([path], Reading(), **split) for path in exclude or ()],
+            exclude=[Reading().documents(path, **rules | split) for path in exclude or ()],
             partial=partial,
             seed=seed,
         )
@@ -324,8 +319,7 @@ def select(
     sentences = sum(len(document.sentences) for document in tasks)
     print_line(
         f"{asked}{plural(sentences, 'sentence')}, {plural(selection.words, 'word')}, of "
-        f"{plural(selection.pool_sentences, 'sentence')}, "
-        f"{plural(selection.pool_words, 'word')}; "
+        f"{plural(selection.pool_sentences, 'sentence')}, {plural(selection.pool_words, 'word')}; "
         f"{monotonic() - started:.1f} s, loading included"
     )
 

@@ -62,15 +62,17 @@ def serve(
     from nestree.serve.server import run
 
     folder = hub.resolve(model)
-    hosts = ("*",) if host in ("0.0.0.0", "::") else (*LOCAL_HOSTS, f"[{host}]" if ":" in host else host)
+    hosts: tuple[str, ...] = (*LOCAL_HOSTS, f"[{host}]" if ":" in host else host)
+    if allowed_host:
+        hosts = (*LOCAL_HOSTS, *(name.lower() for name in allowed_host))
+    elif host in ("0.0.0.0", "::"):
+        hosts = ("*",)
     options = ServeOptions(
         **vars(limits),
         model_name=model_name(model),
         batch_words=batch_words,
         api_key=key,
-        allowed_hosts=tuple(name.lower() for name in (*LOCAL_HOSTS, *allowed_host))
-        if allowed_host
-        else hosts,
+        allowed_hosts=hosts,
         cors_origins=tuple(origin.rstrip("/") for origin in cors_origin or ()),
     )
     run(
@@ -84,12 +86,11 @@ def serve(
 
 def read_key(path: Path | None) -> str | None:
     """The API key of the file or of the environment; None if there is neither."""
-    key = (
-        os.environ.get(KEY_VARIABLE) if path is None else path.read_bytes().decode("utf-8", "surrogateescape")
-    )
+    place, key = KEY_VARIABLE, os.environ.get(KEY_VARIABLE)
+    if path is not None:
+        place, key = str(path), path.read_bytes().decode("utf-8", "surrogateescape")
     if key is None:
         return None
-    place = KEY_VARIABLE if path is None else str(path)
     if not key.strip() or not key.strip().isprintable():
         raise InputError(f"the API key in {place} is empty or not printable; write one line.")
     return key.strip()

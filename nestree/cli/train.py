@@ -12,12 +12,13 @@ from typer import Argument
 
 from nestree.cli.options import PARTS, Files, OutArgument, Reading, TableFormat, output_path, parse_numbers
 from nestree.cli.predict import find_jobs, predict_documents
-from nestree.cli.progress import PretrainProgress, TrainingProgress
 from nestree.cli.runtime import (
     BAD_INPUT,
     INTERRUPTED,
     QUIET,
     Commands,
+    PretrainProgress,
+    TrainingProgress,
     print_json,
     print_line,
     reading_progress,
@@ -359,7 +360,7 @@ def experiment(
     overrides: list[str] | None = None,
     jobs: int = 1,
     device: str = "auto",
-    format: TableFormat = TableFormat.text,
+    format: TableFormat = "text",
 ) -> None:
     """Train every recipe on every data set with every seed; show means and deviations.
 
@@ -404,7 +405,7 @@ def experiment(
         print_line("What was running is saved. Start the experiment again to continue.")
         raise
     groups = experiment.group_results(specs)
-    if format is TableFormat.json:
+    if format == "json":
         print_json([group.as_json() for group in groups])
     else:
         print_rows(experiment.table(groups), format)
@@ -419,7 +420,7 @@ def experiment(
 def print_rows(rows: Sequence[Sequence[str]], format: TableFormat) -> None:
     """Print a table whose first row is the header."""
     header, *body = rows
-    if format is TableFormat.markdown:
+    if format == "markdown":
         for row in (header, ["---"] * len(header), *body):
             typer.echo(f"| {' | '.join(row)} |")
     else:

@@ -232,16 +232,21 @@ def decompress(file: BinaryIO, path: Path) -> BinaryIO:
     return io.BufferedReader(GzipReader(buffered, path), 2**17) if is_gzip else buffered
 
 
-def read_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Each line of a UTF-8 file with its number, from 1, without line end (LF or CRLF) and byte order mark."""
+def read_lines(path: Path, report: ConversionReport | None = None) -> Iterator[tuple[int, str]]:
+    """Each line of a UTF-8 file with its number, from 1, without line end (LF or CRLF) and byte order mark.
+
+    Lines that cannot be read go through `report.bad`; without a report, the first of them raises.
+    """
+    report = report or ConversionReport()
     for number, line in read_lines_or_errors(path):
         if isinstance(line, DataError):
-            raise line
-        yield number, line
+            report.bad(line)
+        else:
+            yield number, line
 
 
 def read_lines_or_errors(path: Path) -> Iterator[tuple[int, str | DataError]]:
-    """Like `lines`; the error of a line that cannot be read, or of a file that is cut off, takes its place."""
+    """Like `read_lines`; the error of a line that cannot be read, or of a file that is cut off, takes its place."""
     number, longest = 0, current_limits.get().longest_line
     try:
         with open_file(path) as file:
@@ -535,7 +540,11 @@ def atomic_path(path: Path) -> Iterator[Path]:
     except UnicodeEncodeError as why:
         raise DataError(f"{path} cannot be written: {why}. Correct this text in its source.") from None
     finally:
-        remove_locked_folder(folder, lock)
+        with locking:
+            locked_folders.discard(folder.resolve())
+            shutil.rmtree(folder, ignore_errors=True)
+            if lock is not None:
+                os.close(lock)
 
 
 LOCK, TEMPORARY = ".lock", ".tmp"  # a file in a temporary folder, and the end of the folder's name
@@ -573,14 +582,6 @@ def claim_temporary_folder(path: Path) -> tuple[Path, int | None]:
         if lock is not None:
             os.close(lock)
     return Path(tempfile.mkdtemp(prefix=f".{path.name[:40]}.", dir=path.parent)), None
-
-
-def remove_locked_folder(folder: Path, lock: int | None) -> None:
-    with locking:
-        locked_folders.discard(folder.resolve())
-        shutil.rmtree(folder, ignore_errors=True)
-        if lock is not None:
-            os.close(lock)
 
 
 def open_locked(path: Path, mode: int) -> tuple[int, bool]:
@@ -627,7 +628,10 @@ def lock_owner(path: Path) -> str:
 
 
 def read(path: Path | str, format: str | None = None, **options: Any) -> list[Document]:
-    """All documents of a file or folder; a format that is not named is detected. See `nestree.data.formats.read`."""
+    """The documents of a file or folder; a format that is not named is detected.
+
+    `options`: those of the format, see docs/data.md. `nestree.data.formats.read` is the same as a stream.
+    """
     from nestree.data import formats
 
     return list(formats.read(path, format, **options))

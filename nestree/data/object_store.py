@@ -16,10 +16,7 @@ from typing import Any
 from nestree.data.io import optional_import
 from nestree.errors import DataError, InputError
 
-SCHEMES = {
-    "s3": "",
-    "gs": "?retry_limit_seconds=30",
-}  # with what pyarrow needs to know: GCS would try for 15 minutes
+SCHEMES = {"s3": "", "gs": "?retry_limit_seconds=30"}  # options for pyarrow: GCS would try for 15 minutes
 URL = re.compile(r"([A-Za-z][\w+.-]+):(?:/+(.*))?", re.DOTALL)  # Path() turns // into /
 
 

@@ -9,10 +9,10 @@
 (0.5, 0.0, 1)
 """
 
-from nestree.evaluation.calibration import Bin, Calibration
-from nestree.evaluation.error_analysis import KINDS, EntityError
-from nestree.evaluation.heads import HeadScores
+from nestree.evaluation.error_analysis import KINDS, EntityError, HeadScores
 from nestree.evaluation.metrics import (
+    Bin,
+    Calibration,
     Evaluation,
     Intervals,
     Score,
@@ -22,17 +22,6 @@ from nestree.evaluation.metrics import (
 from nestree.evaluation.significance import Comparison, Difference, compare
 
 __all__ = [
-    "KINDS",
-    "Bin",
-    "Calibration",
-    "Comparison",
-    "Difference",
-    "EntityError",
-    "Evaluation",
-    "HeadScores",
-    "Intervals",
-    "Score",
-    "check_alignment",
-    "compare",
-    "evaluate",
-]
+    "KINDS", "Bin", "Calibration", "Comparison", "Difference", "EntityError", "Evaluation", "HeadScores",
+    "Intervals", "Score", "check_alignment", "compare", "evaluate",
+]  # fmt: skip

@@ -1,17 +1,23 @@
-"""Precision, recall and F1 by label, depth and length, with bootstrap intervals."""
+"""Precision, recall and F1 by label, depth and length, with bootstrap intervals; calibration."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nestree.data.statistics import in_nesting
 from nestree.errors import DataError
-from nestree.evaluation.calibration import Calibration, calibrate
-from nestree.evaluation.error_analysis import EntitiesByKey, EntityError, classify_errors, entities_by_key
-from nestree.evaluation.heads import HeadScores, evaluate_heads
-from nestree.types import Sentence, depths, missing_attribute
+from nestree.evaluation.error_analysis import (
+    EntitiesByKey,
+    EntityError,
+    HeadScores,
+    classify_errors,
+    entities_by_key,
+    evaluate_heads,
+)
+from nestree.types import AttributeHints, Sentence, depths
 
 if TYPE_CHECKING:
     from numpy import ndarray
@@ -203,11 +209,63 @@ def percentile_interval(values: "ndarray") -> Range:
     return float(low), float(high)
 
 
+# Calibration: whether entities with a score of 0.8 are correct in 80 % of cases
+
+BINS = 10  # of equal width, from 0 to 1
+
+
+class Bin(NamedTuple):
+    """The predicted entities whose scores lie in [low, high); 1 belongs to the last."""
+
+    low: float
+    high: float
+    entities: int
+    score: float  # their mean
+    precision: float  # the share of them that is correct
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """How far scores are from precision."""
+
+    scored: int
+    unscored: int  # predicted entities without a score: left out
+    error: float  # expected calibration error: |precision - score| of the bins, weighted by their entities
+    brier: float  # the mean square of score - (1 if correct else 0)
+    bins: tuple[Bin, ...]  # those with entities
+
+
+def calibrate(scored: Sequence[tuple[float | None, bool]]) -> Calibration | None:
+    """The calibration, given the score of each predicted entity and whether it is correct; None if none has a score.
+
+    >>> calibrate([(0.9, True), (0.9, False), (None, True)]).error
+    0.4
+    """
+    known = [(score, correct) for score, correct in scored if score is not None]
+    if not known:
+        return None
+    cells: dict[int, list[tuple[float, bool]]] = {k: [] for k in range(BINS)}
+    for score, correct in known:
+        cells[min(int(score * BINS), BINS - 1)].append((score, correct))
+    bins = tuple(
+        Bin(k / BINS, (k + 1) / BINS, len(cell), *map(fmean, zip(*cell, strict=True)))
+        for k, cell in cells.items()
+        if cell
+    )
+    return Calibration(
+        len(known),
+        len(scored) - len(known),
+        sum(bin.entities * abs(bin.precision - bin.score) for bin in bins) / len(known),
+        fmean((score - correct) ** 2 for score, correct in known),
+        bins,
+    )
+
+
 # Evaluation
 
 
 @dataclass(frozen=True, repr=False)
-class Evaluation:
+class Evaluation(AttributeHints):
     """The scores of a prediction; entities are compared by start, end and label.
 
     Everything but `duplicates` counts an entity once, however often it occurs in a file.
@@ -229,11 +287,6 @@ class Evaluation:
     thresholds: Mapping[float, Score]  # if only entities with at least this score are kept; {}: no scores
     resamples: int
     seed: int
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> NoReturn:
-            raise missing_attribute(self, name)
 
     def __repr__(self) -> str:
         """A table: precision, recall and F1 in percent, of all entities and of each label."""

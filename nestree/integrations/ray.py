@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, count, islice
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -30,7 +30,7 @@ from nestree import __version__
 from nestree.data.io import current_limits, lock_owner, optional_import, set_within
 from nestree.data.object_store import as_url
 from nestree.errors import DataError, InputError, NestreeError
-from nestree.types import Document, Sentence, depths
+from nestree.types import Document, Sentence, char_span, depths
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -55,10 +55,10 @@ POLL_SECONDS = 5.0  # between two looks at the head of the cluster
 HEAD_SECONDS = 30.0  # that the head may be gone: it may be restarted, and Ray itself gives up after 60
 FILES_PER_WORKER = 4  # larger files are not left to one worker alone
 TASK_BYTES = 2**15  # of small files that a worker gets at once, about 5,000 words
-HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"  # with which a client of gRPC begins, and then
+HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"  # with which a client of gRPC begins
 SETTINGS_FRAME = bytes(
     (0, 0, 0, 4, 0, 0, 0, 0, 0)
-)  # client and server, the fourth byte being the type of the frame
+)  # that client and server send next; the fourth byte is its type
 ADDRESS = re.compile(r"auto|local|[^/\s:]+:\d+|\[[0-9a-fA-F:]+\]:\d+")  # values of --ray
 WARM_UP = "The mayor of Lisbon met the president of the Bank of Portugal."
 log = logging.getLogger(__name__)
@@ -71,11 +71,7 @@ def put_model(model: str | Path | None = None) -> Any:
     """A reference to the files of a model in Ray's object store, from which any worker loads it."""
     from nestree import checkpoint, hub
 
-    folder = hub.resolve(model)
-    files = {
-        path.relative_to(folder).as_posix(): path.read_bytes() for path in checkpoint.model_files(folder)
-    }
-    return import_ray().put(files)
+    return import_ray().put(checkpoint.read_files(hub.resolve(model)))
 
 
 class Recognize:
@@ -178,13 +174,11 @@ def as_arrow(value: Any) -> Any:
 def entity_rows(document: Document) -> Iterator[dict[str, Any]]:
     """The entities of a document: in characters, or in words if only words are known."""
     for sentence in document.sentences:
-        offsets, base = sentence.offsets, sentence.start
         for entity, depth in zip(sentence.entities, depths(sentence.entities), strict=True):
-            head = None if entity.head is None else (entity.head, entity.head + 1)
-            if offsets is not None and head is not None:
-                head = base + offsets[head[0]][0], base + offsets[head[0]][1]
-            start, end = entity.span if offsets is None else sentence.characters(entity)
-            head_start, head_end = head or (None, None)
+            spans = [entity.span, None if entity.head is None else (entity.head, entity.head + 1)]
+            if sentence.offsets is not None:
+                spans = [span and char_span(sentence, *span)[:2] for span in spans]
+            (start, end), (head_start, head_end) = (span or (None, None) for span in spans)
             yield {
                 "start": start,
                 "end": end,
@@ -286,11 +280,9 @@ class Worker:
         from nestree.predict_files import describe_failure
 
         results: dict[int, Document | Failure] = {}
-        numbered: list[Group[int]] = []
-        for group in groups:
-            first = sum(map(len, numbered))
-            numbered.append(list(enumerate(group, first)))
-        documents = [document for group in groups for document in group]
+        numbers = count()
+        numbered = [[(next(numbers), document) for document in group] for group in groups]
+        documents = list(chain(*groups))
 
         def handle_error(number: int, error: Exception) -> None:
             description = describe_failure(self.pipeline, self.options, documents[number], error)
@@ -557,9 +549,7 @@ class Cluster:
                 continue
             for task in self.step():
                 if task.is_done:
-                    predictor.batcher.done_words += sum(
-                        count_words(d) for group in task.argument for d in group
-                    )
+                    predictor.batcher.done_words += sum(map(count_words, chain(*task.argument)))
                     predictor.report(predictor.batcher.done_words)
                     continue
                 # Groups do not depend on each other, but a document that is predicted alone may get other last digits.

@@ -132,9 +132,8 @@ def as_document(doc: Doc, sentence_rule: str) -> "Document":
     if doc.has_annotation("SENT_START"):
         words_before = list(accumulate((is_word(token) for token in doc), initial=0))
         starts = [words_before[token.i] for token in doc if token.is_sent_start]
-    return align(
-        AnnotatedText(doc.text, (), "a Doc of spaCy", words=words, starts=starts), sentences=sentence_rule
-    )
+    annotated = AnnotatedText(doc.text, (), "a Doc of spaCy", words=words, starts=starts)
+    return align(annotated, sentences=sentence_rule)
 
 
 def attribute_getter(name: str) -> Callable[[Span], Any]:

@@ -165,7 +165,7 @@ def plot_reliability(evaluation: Evaluation) -> str:
         for bin in calibration.bins
     ]
     description = f"Reliability diagram. Expected calibration error {percent(calibration.error)} %."
-    return plot_curve(points, "mean score, %", "precision, %", description, diagonal=True)
+    return plot_curve(points, "mean score, %", description, diagonal=True)
 
 
 def plot_thresholds(evaluation: Evaluation) -> str:
@@ -176,17 +176,13 @@ def plot_thresholds(evaluation: Evaluation) -> str:
         if s.predicted
     ]
     description = "; ".join(title for *_, title in points)
-    return plot_curve(points, "recall, %", "precision, %", f"Precision and recall. {description}.")
+    return plot_curve(points, "recall, %", f"Precision and recall. {description}.")
 
 
 def plot_curve(
-    points: Iterable[tuple[float, float, float, str]],
-    x_name: str,
-    y_name: str,
-    description: str,
-    diagonal: bool = False,
+    points: Iterable[tuple[float, float, float, str]], x_name: str, description: str, diagonal: bool = False
 ) -> str:
-    """Points of x, y (both 0 to 1), radius and title, joined by a line."""
+    """Points of x, precision (both 0 to 1), radius and title, joined by a line."""
     width, height = SIZE + 60, SIZE + 52
     size = {"width": f"{width}", "viewBox": f"-46 -12 {width} {height}"}
     svg = ElementTree.Element("svg", {"role": "img", "aria-label": description, **size})
@@ -204,7 +200,7 @@ def plot_curve(
         add_element(svg, "circle", "", title, class_="point", cx=x, cy=y, r=radius)
     add_element(svg, "text", x_name, class_="tick", x=SIZE / 2, y=SIZE + 34, text_anchor="middle")
     turn = f"translate(-34 {SIZE / 2}) rotate(-90)"
-    add_element(svg, "text", y_name, class_="tick", transform=turn, text_anchor="middle")
+    add_element(svg, "text", "precision, %", class_="tick", transform=turn, text_anchor="middle")
     return ElementTree.tostring(svg, encoding="unicode")
 
 

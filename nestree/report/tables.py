@@ -86,14 +86,9 @@ def metrics(score: Score) -> tuple[str, ...]:
 
 def summary(evaluation: Evaluation) -> str:
     """The evaluation in one or two sentences."""
-    gold, predicted, incomplete = (
-        evaluation.entities.gold,
-        evaluation.entities.predicted,
-        evaluation.incomplete,
-    )
-    text = (
-        f"{plural(evaluation.sentences, 'sentence')}, {plural(gold, 'gold entity')}, {predicted:,} predicted."
-    )
+    entities, incomplete = evaluation.entities, evaluation.incomplete
+    text = f"{plural(evaluation.sentences, 'sentence')}, {plural(entities.gold, 'gold entity')}, "
+    text += f"{entities.predicted:,} predicted."
     if incomplete:
         text += (
             f" {plural(incomplete, 'gold sentence')} {'is' if incomplete == 1 else 'are'} marked as incomplete: what "

@@ -16,13 +16,7 @@ from fastapi import FastAPI, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from nestree.data.formats.common import locate_errors
-from nestree.data.formats.label_studio import (
-    FIELD,
-    FROM_NAME,
-    TO_NAME,
-    correct_offsets,
-    parse_mentions,
-)
+from nestree.data.formats.label_studio import FIELD, FROM_NAME, TO_NAME, correct_offsets, parse_mentions
 from nestree.data.io import ConversionReport
 from nestree.errors import InputError
 from nestree.types import Document

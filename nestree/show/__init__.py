@@ -6,13 +6,6 @@ from nestree.show.layout import span_levels, span_modifiers
 from nestree.show.terminal import draw_document, draw_sentence, to_ascii
 
 __all__ = [
-    "draw_boxes",
-    "draw_document",
-    "draw_page",
-    "draw_sentence",
-    "draw_svg",
-    "format_probability",
-    "span_levels",
-    "span_modifiers",
-    "to_ascii",
-]
+    "draw_boxes", "draw_document", "draw_page", "draw_sentence", "draw_svg", "format_probability",
+    "span_levels", "span_modifiers", "to_ascii",
+]  # fmt: skip

@@ -278,10 +278,10 @@ def test_memory_is_bounded(tiny_model, tmp_path, monkeypatch):
 
 
 def test_progress_reaches_the_end(tiny_model, tmp_path, monkeypatch):
-    from nestree.cli import progress
+    from nestree.cli import runtime
 
     told = []
-    monkeypatch.setattr(progress.PredictionProgress, "__call__", lambda self, now: told.append(now))
+    monkeypatch.setattr(runtime.PredictionProgress, "__call__", lambda self, now: told.append(now))
     predicted(tiny_model, many_files(tmp_path, 9), "--out", tmp_path / "out", "--batch-words", "10")
     shares = [now.share for now in told]
     assert shares == sorted(shares)

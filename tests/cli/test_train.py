@@ -12,7 +12,7 @@ from typer.testing import Result
 
 from nestree import checkpoint
 from nestree.checkpoint import WEIGHTS, read_tensors
-from nestree.cli import progress
+from nestree.cli import runtime
 from nestree.config import Settings
 from nestree.evaluation import evaluate
 from nestree.nn.int8 import unavailable_reason
@@ -62,8 +62,8 @@ def test_training_says_what_it_does(place):
 def test_progress_without_a_terminal(capsys, monkeypatch):
     """Of steps a line every 30 seconds; of many epochs about thirty lines, with the time left."""
     now = [0.0]
-    monkeypatch.setattr(progress, "monotonic", lambda: now[0])
-    with progress.TrainingProgress() as callbacks:
+    monkeypatch.setattr(runtime, "monotonic", lambda: now[0])
+    with runtime.TrainingProgress() as callbacks:
         for second in range(100):
             now[0] = float(second)
             callbacks.step(Step(2, 5, second / 100, {"joint": 1.5}, 0.5, 20.0, 300.0))
@@ -122,7 +122,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(place, tmp_path, monkeypatch):
 
     out = tmp_path / "m"
     with monkeypatch.context() as patch:
-        patch.setattr(progress.TrainingProgress, "epoch", interrupting)
+        patch.setattr(runtime.TrainingProgress, "epoch", interrupting)
         done = nestree(*training(place, out))
     assert done.exit_code == 130
     assert f"Everything is saved. Continue with: nestree train --resume {out}" in done.stderr

@@ -9,12 +9,13 @@ The module of a format is imported when it is first used.
 import difflib
 import importlib
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from nestree.data.alignment import WIDENED, AnnotatedText, align
@@ -25,16 +26,9 @@ from nestree.errors import DataError, InputError
 from nestree.types import Document
 
 __all__ = [
-    "FORMATS",
-    "AllSkippedError",
-    "Format",
-    "data_files",
-    "detect_format",
-    "detect_output_format",
-    "options",
-    "read",
-    "write",
-]
+    "FORMATS", "AllSkippedError", "Format", "data_files", "detect_format", "detect_output_format", "options",
+    "read", "write",
+]  # fmt: skip
 
 OTHER_NAMES = dict.fromkeys(("conll", "conll03", "iob", "iob2", "bio", "bioes"), "columns")  # elsewhere
 OTHER_NAMES |= {"conllu": "gum", "tsv": "csv", "json": "jsonl"}
@@ -51,10 +45,6 @@ class Format(NamedTuple):
     ending: str  # of the names of files; "": a folder is written
     description: str
     splitting: dict[str, str]  # the default word style and sentence rule, where the format leaves them open
-
-    @property
-    def folder(self) -> bool:
-        return not self.ending
 
 
 NOT_SPLIT: dict[str, str] = {}
@@ -82,19 +72,26 @@ FORMATS = {
 
 
 def read(
-    path: Path | str, format: str | None = None, report: ConversionReport | None = None, **chosen: Any
+    path: Path | str,
+    format: str | None = None,
+    report: ConversionReport | None = None,
+    text_rules: Mapping[str, str] = MappingProxyType({}),
+    **chosen: Any,
 ) -> Iterator[Document]:
     """The documents of a file or folder, one by one; a format that is not named is detected.
 
-    What is changed or left out on the way is counted in `report`. `chosen` are options of the format (see `options`)
-    and limits on what a file may cost to read (see nestree.data.io): longest_line, max_bytes, max_docbin_bytes,
+    What is changed or left out on the way is counted in `report`. `text_rules`: the word style and the sentence rule
+    where the format leaves them open, such as those of a model. `chosen` are options of the format (see `options`) and
+    limits on what a file may cost to read (see nestree.data.io): longest_line, max_bytes, max_docbin_bytes,
     max_xml_depth, max_nesting.
     """
     path, report = Path(path), report if report is not None else ConversionReport()
     name = detect_format(path) if format is None else format
     limits = replace(current_limits.get(), **{key: chosen.pop(key) for key in LIMIT_NAMES if key in chosen})
     check_options(name, "read", chosen)
-    splitting = {key: chosen.pop(key, default) for key, default in FORMATS[name].splitting.items()}
+    splitting = {
+        key: chosen.pop(key, text_rules.get(key, default)) for key, default in FORMATS[name].splitting.items()
+    }
     reader = get_function(name, "read")
     files = data_files(path) if path.is_dir() and name in FILE_FORMATS else [path]
     documents = chain.from_iterable(
@@ -147,9 +144,8 @@ def check_documents(
     widened = report.counts[WIDENED] - widened
     for style, fitting in report.fitting_styles.most_common(1):
         if widened > COMMONLY_WIDENED * report.entities and 2 * fitting > widened:
-            report.note(
-                f"of the widened entities fit other words: choose --words {style}", str(path), fitting
-            )
+            note = f"of the widened entities fit other words: choose --words {style}"
+            report.note(note, str(path), fitting)
     report.fitting_styles.clear()
 
 

@@ -162,10 +162,8 @@ def to_mention(
     annotation: Record, id: str | None, text_start: int, label_infon: str, report: ConversionReport
 ) -> Mention:
     """The entity of an annotation; `text_start` is the offset at which the text begins."""
-    infons, phrase = (
-        common.require(annotation, "infons", dict, {}),
-        common.optional_str(annotation.get("text")),
-    )
+    infons = common.require(annotation, "infons", dict, {})
+    phrase = common.optional_str(annotation.get("text"))
     label, infons = infons.get(label_infon), common.without_keys(infons, [label_infon])
     if not isinstance(label, str) or not label:
         raise DataError(

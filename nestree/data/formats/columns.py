@@ -74,9 +74,8 @@ def read(path: Path, report: ConversionReport, *, word: int = 1, tags: str = "")
                 f"{path}: {tag_like:,} of {word_count:,} words look like tags such as O and B-PER, so column {word} "
                 f"does not hold the words. Name the one that does, such as --read word={1 if word > 1 else 2}."
             )
-        report.note(
-            "words look like tags such as O and B-PER", str(path), tag_like
-        )  # no column is left for words
+        # No column is left for words.
+        report.note("words look like tags such as O and B-PER", str(path), tag_like)
     if document:
         yield Document(tuple(document))
 
@@ -173,7 +172,6 @@ def write(
     """
     common.check_choice("scheme", scheme, ("iob2", "bioes"))
     widest = 1
-    word_change = "words changed: columns has no place for tabs and line ends in them"
     with tempfile.TemporaryFile("w+", encoding="utf-8", newline="\n") as rows:
         for place, document in common.report_losses(documents, "columns", report):
             for sentence in document.sentences:
@@ -182,18 +180,19 @@ def write(
                     report.note(note, place)
                 layers = encode_tags(sentence, scheme, joined, report, place)
                 widest = max(widest, len(layers))
-                words = [
-                    common.replace_forbidden(w, r"[\t\r\n]", word_change, report, place)
-                    for w in sentence.words
-                ]
+                words = (clean(word, "words", report, place) for word in sentence.words)
                 for cells in zip(words, *layers, strict=True):
                     rows.write("\t".join(cells) + "\n")
                 rows.write("\n")
         rows.seek(0)
         lines = (line.rstrip("\n") for line in rows)
-        common.write_rows(
-            (line + "\tO" * (widest - line.count("\t")) if line else "" for line in lines), path
-        )
+        padded = (line + "\tO" * (widest - line.count("\t")) if line else "" for line in lines)
+        common.write_rows(padded, path)
+
+
+def clean(text: str, kind: str, report: ConversionReport, place: str) -> str:
+    change = f"{kind} changed: columns has no place for tabs and line ends in them"
+    return common.replace_forbidden(text, r"[\t\r\n]", change, report, place)
 
 
 def encode_tags(
@@ -205,9 +204,7 @@ def encode_tags(
         parts = entity.label.split("|") if joined else BETWEEN_TAGS.split(entity.label)
         if len(parts) > 1:
             report.note("labels changed: columns cannot hold | in them", place)
-        change = "labels changed: columns has no place for tabs and line ends in them"
-        label = common.replace_forbidden("_".join(parts), r"[\t\r\n]", change, report, place)
-        spans.append((entity.start, entity.end, label))
+        spans.append((entity.start, entity.end, clean("_".join(parts), "labels", report, place)))
     layers = [layer_tags(layer, len(sentence.words), scheme) for layer in assign_layers(spans)]
     if not joined:
         return layers

@@ -258,12 +258,7 @@ def report_losses(
 
 def forbidden_offsets(document: Document) -> list[Span]:
     """The forbidden spans of a document with a text, in characters."""
-    return [
-        (span.start, span.end)
-        for sentence in document.sentences
-        for i, j in sentence.forbidden
-        for span in [char_span(sentence, i, j)]
-    ]
+    return [char_span(sentence, *span)[:2] for sentence in document.sentences for span in sentence.forbidden]
 
 
 Count = Callable[[Document, set[str]], int]

@@ -137,9 +137,7 @@ def detect_stdin() -> str:
 def detect_folder(path: Path) -> str | None:
     """The format of a folder, if all files of data in it have one."""
     files = list_files(path)
-    formats = {
-        format for end, format in FOLDER_FORMATS.items() if any(file.name.endswith(end) for file in files)
-    }
+    formats = {format for end, format in FOLDER_FORMATS.items() if any(f.name.endswith(end) for f in files)}
     if formats and any(suffix_of(file) == ".jsonl" for file in files):
         return None  # reading only the other files would leave these out
     if not formats:

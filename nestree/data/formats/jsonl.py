@@ -20,7 +20,7 @@ from typing import Any
 from nestree.data.alignment import AnnotatedText, Mention, align
 from nestree.data.formats import common
 from nestree.data.formats.common import Record
-from nestree.data.io import ConversionReport, atomic_writer, parse_json, read_lines_or_errors
+from nestree.data.io import ConversionReport, atomic_writer, parse_json, read_lines
 from nestree.errors import DataError
 from nestree.text import split, split_at_boundaries
 from nestree.types import Document, Entity, Sentence, Span, Tree, char_span, round_probability
@@ -52,10 +52,7 @@ Item = tuple[Sentence, Record] | AnnotatedText  # of a line with words, with its
 
 
 def parse_lines(path: Path, report: ConversionReport) -> Iterator[Item]:
-    for number, line in read_lines_or_errors(path):
-        if isinstance(line, DataError):
-            report.bad(line)
-            continue
+    for number, line in read_lines(path, report):
         if not line or line.isspace():
             continue
         with common.skip_bad(report, place := f"{path}:{number}"):
@@ -344,9 +341,8 @@ def write(documents: Iterable[Document], path: Path, report: ConversionReport, *
     """
     common.check_choice("by", by, ("words", "characters"))
     if by == "characters":
-        documents = (
-            document for _, document in common.report_losses(documents, "jsonl by characters", report)
-        )
+        losses = common.report_losses(documents, "jsonl by characters", report)
+        documents = (document for _, document in losses)
     write_mixed(((document, by) for document in documents), path)
 
 

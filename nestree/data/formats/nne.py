@@ -71,9 +71,9 @@ def read_document(file: Path, trees: Path | None, report: ConversionReport) -> D
             f"{file}:1: this file holds trees. Give the stand-off folder first, and this one as `trees`."
         )
     records = list(parse_records(file, report))
-    leaves = (
-        list(parse_leaves(trees)) if trees else [(0, record.words, record.tags or []) for record in records]
-    )
+    leaves = [(0, record.words, record.tags or []) for record in records]
+    if trees:
+        leaves = list(parse_leaves(trees))
     if len(leaves) != len(records):
         raise DataError(f"{file} has {len(records)} sentences, and {trees} has {len(leaves)} trees.")
     sentences = []

@@ -20,7 +20,7 @@ from nestree.data.formats.common import (
     skip_bad,
     write_joined,
 )
-from nestree.data.io import ConversionReport, read_lines_or_errors
+from nestree.data.io import ConversionReport, read_lines
 from nestree.errors import DataError
 from nestree.types import Document
 
@@ -32,12 +32,8 @@ def read(path: Path, report: ConversionReport) -> Iterator[AnnotatedText]:
     """The articles of a file, each a document; a title begins one."""
     article: AnnotatedText | None = None
     mentions: list[Mention] = []
-    for number, line in read_lines_or_errors(path):
-        place = f"{path}:{number}"
-        if isinstance(line, DataError):
-            report.bad(line)
-            continue
-        with skip_bad(report, place):
+    for number, line in read_lines(path, report):
+        with skip_bad(report, place := f"{path}:{number}"):
             match, columns = TEXT.fullmatch(line), line.split("\t")
             if match and match[2] == "t":
                 if article:

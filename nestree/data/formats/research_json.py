@@ -132,10 +132,8 @@ def parse_entity(
         if "index" in item:
             if not isinstance(index, list) or not index or not all(type(k) is int for k in index):
                 raise DataError(f"`index` must list the words of an entity: {item!r:.80}.")
-            span, convention = (
-                [min(index), max(index) + 1],
-                ("exclusive", convention[1]),
-            )  # all words are listed
+            span = [min(index), max(index) + 1]
+            convention = "exclusive", convention[1]  # all words are listed
             if len({*index}) < span[1] - span[0]:
                 report.note(FRAGMENTS_JOINED, place)
         start, end = span if isinstance(span, list) and len(span) == 2 else (None, None)

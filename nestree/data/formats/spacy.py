@@ -26,7 +26,7 @@ from nestree.data.io import (
     optional_import,
     read_bytes,
 )
-from nestree.errors import DataError, InputError
+from nestree.errors import DataError
 from nestree.types import Document, Entity
 
 # Bytes of memory that a document or a word of the longest document takes, and one item of the lists in a DocBin.
@@ -55,8 +55,6 @@ def read(
                 yield to_annotated(doc, key, heads, report)
     except DataError as error:
         report.bad(error)
-    except InputError:
-        raise
     except Exception as why:  # whatever spaCy, msgpack and numpy make of bytes that are no DocBin
         report.bad(
             DataError(
@@ -245,7 +243,5 @@ def to_span_group(document: Document, doc: Any, key: str, token_of: list[int]) -
             attributes["heads"].append(None if e.head is None else token_of[before + e.head])
             attributes["all_heads"].append([token_of[before + head] for head in e.heads] or None)
         before += len(sentence.words)
-    attrs = {
-        name: values for name, values in attributes.items() if any(value is not None for value in values)
-    }
+    attrs = {name: values for name, values in attributes.items() if any(v is not None for v in values)}
     return spacy_tokens.SpanGroup(doc, name=key, spans=spans, attrs=attrs)

@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 from nestree.data.alignment import AnnotatedText
 from nestree.data.formats.common import check_choice, skip_bad
-from nestree.data.io import STDIO, ConversionReport, decode_text, open_file, read_lines_or_errors
+from nestree.data.io import STDIO, ConversionReport, decode_text, open_file, read_lines
 from nestree.errors import DataError, InputError
 
 LONGEST = 10_000_000  # bytes of a text that is one document; its words take some 70 times as much memory
@@ -38,7 +38,7 @@ def read(
         )
     for file, id in find_texts(path):
         by_lines = documents == "lines"
-        for text in read_lines(file, id, report) if by_lines else read_whole(file, id, longest, report):
+        for text in split_lines(file, id, report) if by_lines else read_whole(file, id, longest, report):
             report.texts += 1
             yield text
 
@@ -56,11 +56,9 @@ def read_whole(path: Path, id: str | None, longest: int, report: ConversionRepor
             line, start = line + data.count(b"\n"), start + len(text)
 
 
-def read_lines(path: Path, id: str | None, report: ConversionReport) -> Iterator[AnnotatedText]:
-    for number, line in read_lines_or_errors(path):
-        if isinstance(line, DataError):
-            report.bad(line)
-        elif line.strip():
+def split_lines(path: Path, id: str | None, report: ConversionReport) -> Iterator[AnnotatedText]:
+    for number, line in read_lines(path, report):
+        if line.strip():
             yield AnnotatedText(line, (), f"{path}:{number}", f"{id}:{number}" if id else str(number))
 
 

@@ -19,9 +19,8 @@ from nestree.errors import DataError, EmptySpanError, SpanRangeError
 from nestree.types import Document, Entity, Sentence
 
 ENTITY = re.compile(r"\s*(\d{1,18})\s*,\s*(\d{1,18}) (.+)", re.DOTALL)
-ALMOST_ENTITY = re.compile(
-    r"\s*\d+(\s*,\s*\d|(\s*-\s*|\s+)\d+\s+[^\d\s])"
-)  # such as 0 2 PER or 0-1 PER; no tags
+# Such as 0 2 PER or 0-1 PER, which are no tags.
+ALMOST_ENTITY = re.compile(r"\s*\d+(\s*,\s*\d|(\s*-\s*|\s+)\d+\s+[^\d\s])")
 ENDS = ("exclusive", "inclusive")
 
 
@@ -51,8 +50,7 @@ def to_sentence(record: Record, ends: str, strip: str = "") -> Sentence:
     entities = []
     for item in record.entities.split("|") if record.entities.strip() else ():
         match = ENTITY.fullmatch(item)
-        if match is None:
-            raise DataError(f"{item!r:.40} is not an entity such as 0,3 PER.")
+        assert match is not None  # else `parse_block` takes the line for something else
         start, end = int(match[1]), int(match[2]) + (ends == "inclusive")
         other = ENDS[ends == "exclusive"]
         advice = f" If ends are {other} in this file, read it with --read ends={other}."
