@@ -246,6 +246,7 @@ def parse_tree(tree: Any, n: int) -> Tree | None:
 
     are_spans = common.is_list_of(spans, list) and all(map(is_span, spans))
     are_arcs = is_list_of_pairs(arcs) and all(is_word(word) for arc in arcs for word in arc)
+    count = len(spans) if are_spans else 0
     are_probabilities = isinstance(probabilities, list) and all(
         type(p) in (int, float) and 0 <= p <= 1 for p in probabilities
     )
@@ -255,8 +256,8 @@ def parse_tree(tree: Any, n: int) -> Tree | None:
         ("root", root is None or is_word(root), f"null or a word {within}"),
         (
             "probabilities",
-            are_probabilities and len(probabilities) in (0, len(spans)),
-            f"numbers from 0 to 1, one for each of its {len(spans)} spans, or none",
+            are_probabilities and len(probabilities) in (0, count),
+            f"numbers from 0 to 1, one for each of its {count} spans, or none",
         ),
     ):
         if not is_valid:
