@@ -129,7 +129,7 @@ class LowRankTriaffine(nn.Module):
     def forward(self, left: Tensor, right: Tensor, head: Tensor) -> Tensor:
         """Prepared vectors of triples [..., rank] -> [..., channels]."""
         products = left * right * head
-        if products.device.type != "cpu" or torch.compiler.is_exporting():
+        if products.device.type != "cpu" or torch.compiler.is_exporting() or type(self.out) is not nn.Linear:
             return self.out(products)  # type: ignore[no-any-return]
         # With a transposed weight, and few channels, oneDNN takes up to 30 times as long.
         weight, triples = self.out.weight.T.contiguous(), products.shape[:-1]

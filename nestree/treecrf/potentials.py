@@ -7,6 +7,7 @@ there, NaN included.
 """
 
 import operator
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
@@ -282,6 +283,7 @@ class HostReport(NamedTuple):
 
 
 _pending: deque[tuple[HostReport, int, int]] = deque()  # with n and the number of different sentences
+_pending_lock = threading.Lock()  # for who takes a report out
 _spare: dict[tuple[int, int], list[HostReport]] = {}  # by device and batch
 MAX_SPARE = 64  # devices and batches that are remembered
 
@@ -317,13 +319,10 @@ def raise_pending(wait: bool = True) -> None:
     if _pending and torch.cuda.is_current_stream_capturing():
         return  # CUDA graph capture forbids queries
     while _pending:
-        try:
-            host, n, sentences = pending = _pending.popleft()
-        except IndexError:  # another thread took it
-            return
-        if not wait and not host.done.query():
-            _pending.appendleft(pending)
-            return
+        with _pending_lock:
+            if not _pending or not (wait or _pending[0][0].done.query()):
+                return
+            host, n, sentences = _pending.popleft()
         host.done.synchronize()
         wrong = host.array.copy() if host.array[0].any() else None
         host.spare.append(host)

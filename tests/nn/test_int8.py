@@ -291,3 +291,34 @@ def test_scores_equal_the_reference(mention, rotary):
             spans = b[::7], i[::7], j[::7], i[::7]
             labels = found.labels.score_spans(*spans), expected.labels.score_spans(*spans)
             torch.testing.assert_close(*labels, rtol=1e-2, atol=1e-2)
+
+
+def head_labels(labels, **sizes):
+    """The labels of an int8 scorer with these sizes, for two sentences of eight words."""
+    settings = replace(
+        Settings.read("default").model, **{"mlp_size": 32, "label_mlp_size": 32, "rank": 32, **sizes}
+    )
+    torch.manual_seed(5)
+    int8 = to_int8(Scorer(48, settings, labels).eval())
+    posts, words = torch.randn(2, 2, 9, 48)
+    with torch.inference_mode():
+        return int8(Vectors(words, posts, words, posts), torch.tensor([8, 8])).labels
+
+
+@needed
+@pytest.mark.parametrize("sizes", [{}, {"label_mlp_size": 40}, {"mlp_size": 40}], ids=str)
+def test_labels_that_fill_whole_registers(sizes):
+    labels = head_labels(32, **sizes)
+    with torch.inference_mode():
+        scores = labels.score_spans(*torch.tensor([[0, 1], [0, 2], [3, 8], [1, 7]]))
+        assert scores.shape == (2, 32)
+        assert scores.isfinite().all()
+        assert labels.score_spans(*torch.zeros(4, 0, dtype=torch.long)).shape == (0, 32)
+
+
+@needed
+@pytest.mark.parametrize("span", [(2, 0, 1, 0), (1, 0, 9, 0), (0, -1, 2, 0), (1, 0, 8, 8)], ids=str)
+def test_spans_beyond_the_batch(span):
+    labels = head_labels(4)
+    with torch.inference_mode(), pytest.raises(IndexError, match="beyond the 8 words"):
+        labels.score_spans(*torch.tensor(span)[:, None])

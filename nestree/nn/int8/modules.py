@@ -168,10 +168,13 @@ class Int8HeadLabels:
     def score_spans(self, b: Tensor, i: Tensor, j: Tensor, h: Tensor | None) -> Tensor:
         assert h is not None, "these labels depend on heads"
         weights, positions = self.scorer.weights, self.posts.shape[1]
+        assert self.posts.shape == self.words.shape == (*self.posts.shape[:2], weights.mlps[0].inputs)
         start = b * positions
         rows = torch.stack(torch.broadcast_tensors(start + i, start + j, start + h + 1))  # [3, ...]
         shape, triples = rows.shape[1:], rows[0].numel()
         index, used = np.empty((2, self.posts.shape[0] * positions), np.int64)
+        if triples and not 0 <= int(rows.min()) <= int(rows.max()) < len(index):
+            raise IndexError(f"spans or heads lie beyond the {positions - 1} words of a sentence.")
         distinct = min(triples, len(index)) + TILE_ROWS
         vectors = np.empty(3 * distinct * weights.sides[0].outputs, np.float32)
         out = np.empty((triples, len(weights.bias)), np.float32)

@@ -212,9 +212,12 @@ def scratch_rows(n: int, number: Any) -> Scratch:
 
 
 def as_arrays(potentials: Potentials) -> Any:
-    """The potentials as arrays; an absent `head` is an empty array. `arc` and `root` are copied to get SIMD_SLACK."""
+    """The potentials as arrays; an absent `head` is an empty array.
+
+    What registers may read beyond its end, all but `inherit` and `head`, is copied to have SIMD_SLACK there.
+    """
     arrays = [tensor.detach().contiguous().numpy() for tensor in potentials if tensor is not None]
-    for k in (1, 2) if len(arrays) > 1 else ():
+    for k in range(3) if len(arrays) > 1 else ():
         given = arrays[k]
         arrays[k] = np.zeros(given.size + SIMD_SLACK, given.dtype)[: given.size].reshape(given.shape)
         arrays[k][...] = given

@@ -117,6 +117,8 @@ def source_hash(folder: Path) -> str:
 def compiled(function: Callable) -> Callable:
     """A compiled function that only kernels call: without a wrapper, a call from Python crashes."""
     dispatcher = numba.njit(function, **CALLED_BY_KERNELS)
+    if dispatcher is function:  # NUMBA_DISABLE_JIT is set
+        return function
     get_call_template = dispatcher.get_call_template
 
     def without_literals(args: Iterable[Any], kws: dict[str, Any]) -> Any:
