@@ -90,7 +90,10 @@ def check_shapes(potentials: Potentials) -> None:
 
 def as_lengths(lengths: Lengths, batch: int) -> Tensor:
     """The lengths as int64 [batch]; raises for anything else. Reads no value."""
+    usual = (torch.strided, torch.int64, (batch,))
     try:
+        if isinstance(lengths, Tensor) and (lengths.layout, lengths.dtype, lengths.shape) == usual:
+            return lengths
         sizes = torch.as_tensor(lengths).to_dense()
         found = f"have shape {tuple(sizes.shape)} and type {sizes.dtype}"
     except (TypeError, ValueError, RuntimeError):
@@ -289,14 +292,14 @@ MAX_SPARE = 64  # devices and batches that are remembered
 
 
 def send_report(report: Tensor, n: int, sentences: int | None = None) -> None:
-    """Copy the report (status and length of each sentence) to the host, where a later call reads it.
+    """Copy the report [2, batch], the status and the length of each sentence, to the host, where a later call reads it.
 
     `sentences`: the number of different sentences, if the batch holds them several times.
     """
     batch = report.shape[1]
     sentences = batch if sentences is None else sentences
     if not report.is_cuda:
-        raise_status(report[:2].numpy(), n, sentences)
+        raise_status(report.numpy(), n, sentences)
         return
     if torch.cuda.is_current_stream_capturing():
         return  # while a CUDA graph is captured nothing has a value
@@ -309,7 +312,7 @@ def send_report(report: Tensor, n: int, sentences: int | None = None) -> None:
         with torch.inference_mode(False):  # else calls outside inference mode could not write to it
             pinned = torch.empty((2, batch), dtype=report.dtype, pin_memory=True)
         host = HostReport(pinned, pinned.numpy(), torch.cuda.Event(), spare)
-    host.tensor.copy_(report[:2], non_blocking=True)
+    host.tensor.copy_(report, non_blocking=True)
     host.done.record()
     _pending.append((host, n, sentences))
 
@@ -320,10 +323,14 @@ def raise_pending(wait: bool = True) -> None:
         return  # CUDA graph capture forbids queries
     while _pending:
         with _pending_lock:
-            if not _pending or not (wait or _pending[0][0].done.query()):
+            if not _pending:
+                return
+            arrived = _pending[0][0].done.query()
+            if not (arrived or wait):
                 return
             host, n, sentences = _pending.popleft()
-        host.done.synchronize()
+        if not arrived:
+            host.done.synchronize()
         wrong = host.array.copy() if host.array[0].any() else None
         host.spare.append(host)
         if wrong is not None:

@@ -229,10 +229,12 @@ def test_shapes_that_recur_are_replayed_with_the_same_bits(kind):
 
 @pytest.mark.cuda
 def test_threads_that_replay_one_graph_report_their_own_errors():
-    fine = to(lexical([3, 4]), "cuda", torch.float32)
+    fine = leaves(to(lexical([3, 4]), "cuda", torch.float32))
     wrong = fine._replace(span=torch.full_like(fine.span, torch.nan))
+    triton_kernels._graphs.clear()
     for _ in range(triton_kernels.CALLS_BEFORE_CAPTURE + 1):
         log_partition(fine, [3, 4])
+    assert [type(each) for each in triton_kernels._graphs.values()] == [triton_kernels.Captured]
 
     def run(given: Potentials) -> tuple[int, int]:
         """How many calls returned, and how many errors of earlier calls were raised."""
@@ -254,6 +256,21 @@ def test_threads_that_replay_one_graph_report_their_own_errors():
         except PotentialsError:
             errors += 1
     assert errors == sum(returned for returned, _ in others) > 0
+
+
+@pytest.mark.cuda
+def test_graphs_of_many_shapes_stay_within_their_memory(monkeypatch):
+    cases = [Case((n,) * 4) for n in (20, 21, 22)]
+    inputs = [leaves(case.potentials("cuda")) for case in cases]
+    sizes = [triton_kernels.chart_bytes(given, True) for given in inputs]
+    monkeypatch.setattr(triton_kernels, "MAX_GRAPH_BYTES", sizes[1] + sizes[2])
+    triton_kernels._graphs.clear()
+    for case, given in zip(cases, inputs, strict=True):
+        for _ in range(triton_kernels.CALLS_BEFORE_CAPTURE + 1):
+            log_partition(given, case.lengths)
+    assert [each.chart_bytes for each in triton_kernels._graphs.values()] == sizes[
+        1:
+    ]  # the first was forgotten
 
 
 @pytest.mark.cuda

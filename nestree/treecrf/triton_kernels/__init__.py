@@ -134,7 +134,7 @@ def inside(potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Chart]:
     chart = make_chart(potentials, lengths, SCALED)
     for mode in (SCALED, LOGSPACE):
         inside_pass(chart, mode)
-    send_report(chart.report, chart.exponent.shape[1])
+    send_report(chart.report[:2], chart.exponent.shape[1])
     return chart.log_z, chart
 
 
@@ -189,7 +189,7 @@ def run_inside_outside(
     result = replay_graph(potentials, lengths, heads, sentences)
     if result is None:
         result = launch_inside_outside(potentials, lengths, heads)
-        send_report(result.report, potentials.span.shape[1] - 1, sentences)
+        send_report(result.report[:2], potentials.span.shape[1] - 1, sentences)
     return result.log_z, type(potentials)(*result.marginals)
 
 
@@ -228,7 +228,8 @@ def launch_inside_outside(potentials: Potentials, lengths: Tensor, heads: int | 
 # CUDA graphs. Launching the seven kernels of a run takes longer than a small run itself, so runs of shapes that recur
 # are captured once and replayed.
 
-MAX_GRAPH_BYTES = 1 << 27  # of a chart: larger ones keep the GPU busy while kernels are launched
+MAX_CHART_BYTES = 1 << 28  # of a run: larger ones keep the GPU busy while kernels are launched
+MAX_GRAPH_BYTES = 1 << 30  # of the charts of all graphs
 MAX_GRAPHS = 32  # shapes that are remembered, the most recently used ones
 CALLS_BEFORE_CAPTURE = 3  # of a shape
 
@@ -239,6 +240,8 @@ class Captured(NamedTuple):
     graph: torch.cuda.CUDAGraph
     inputs: list[Tensor]  # the potentials that there are, and the lengths as floats
     result: Result
+    report: Tensor  # [2, batch] status and length of each sentence
+    chart_bytes: int
 
 
 _graphs: dict[
@@ -251,8 +254,8 @@ def replay_graph(
     potentials: Potentials, lengths: Tensor, heads: int | None, sentences: int | None
 ) -> Result | None:
     """The result of a run by its CUDA graph, whose report is sent; None: there is no graph for this shape."""
-    span = potentials.span
-    if not span.is_cuda or not 0 < chart_bytes(potentials, True) <= MAX_GRAPH_BYTES:
+    span, needed = potentials.span, chart_bytes(potentials, True)
+    if not span.is_cuda or not 0 < needed <= MAX_CHART_BYTES:
         return None
     if torch.cuda.is_current_stream_capturing():
         return None
@@ -262,6 +265,8 @@ def replay_graph(
     with _graphs_lock:
         captured = _graphs.pop(key, 0)
         if captured == CALLS_BEFORE_CAPTURE:
+            while graph_bytes() + needed > MAX_GRAPH_BYTES:
+                del _graphs[next(iter(_graphs))]
             captured = capture_graph(potentials, lengths, heads)
         _graphs[key] = captured + 1 if isinstance(captured, int) else captured
         if len(_graphs) > MAX_GRAPHS:
@@ -274,9 +279,14 @@ def replay_graph(
         outputs = [log_z, *(tensor for tensor in marginals if tensor is not None)]
         copies = [torch.empty_like(tensor) for tensor in outputs]
         torch._foreach_copy_(copies, outputs)
-        send_report(report, span.shape[1] - 1, sentences)  # before another thread replays the graph
+        send_report(captured.report, span.shape[1] - 1, sentences)  # before another thread replays the graph
     left = iter(copies)
     return Result(next(left), report, [None if tensor is None else next(left) for tensor in marginals])
+
+
+def graph_bytes() -> int:
+    """The bytes of the charts of all graphs."""
+    return sum(graph.chart_bytes for graph in _graphs.values() if isinstance(graph, Captured))
 
 
 def as_floats(lengths: Tensor) -> Tensor:
@@ -296,7 +306,7 @@ def capture_graph(potentials: Potentials, lengths: Tensor, heads: int | None) ->
             with torch.cuda.graph(graph, capture_error_mode="thread_local"):
                 result = launch_inside_outside(own, own_lengths, heads)
         inputs = [*(tensor for tensor in own if tensor is not None), as_floats(own_lengths)]
-        return Captured(graph, inputs, result)
+        return Captured(graph, inputs, result, result.report[:2], chart_bytes(potentials, True))
     except RuntimeError as why:  # out of memory included
         log.info("an inside-outside run cannot be captured as a CUDA graph: %s", why)
         return CALLS_BEFORE_CAPTURE + 1
@@ -416,7 +426,7 @@ def viterbi(potentials: Potentials, lengths: Tensor) -> Trees:
     """The best tree of each sentence."""
     chart = make_chart(potentials, lengths, VITERBI)
     inside_pass(chart, VITERBI)
-    send_report(chart.report, chart.exponent.shape[1])
+    send_report(chart.report[:2], chart.exponent.shape[1])
     batch, n, device, lexical = *chart.exponent.shape[:2], chart.log_z.device, chart.lexical
     spans = torch.full((batch, 2 * n - 1, 3 if lexical else 2), -1, device=device)
     arcs = torch.full((batch, n - 1, 2), -1, device=device)
