@@ -33,7 +33,6 @@ from typing import Any
 import torch
 
 import nestree
-from benchmarks.text import gum
 from benchmarks.timing import QUIET, ROOT, Row, other_cpu_seconds, provenance, store, synchronize
 from nestree import checkpoint
 from nestree.data import formats
@@ -345,6 +344,8 @@ def measure_configuration(model: Path | None, data: Path, kernel: str, workers: 
 
 def measure_texts(options: argparse.Namespace, device: torch.device) -> Row:
     """Words a second of the bundled model by threads and precision, in turns with spaCy."""
+    from benchmarks.text import gum  # needs defusedxml, which other measurements do not
+
     dev = {document.id for document in formats.read(options.shared / "data/gum_open/dev.jsonl.gz")}
     texts = [document.text for document in gum(options.shared) if document.name in dev]
     if not texts:

@@ -498,6 +498,17 @@ def engine_table(device: str, cell: str) -> str:
     return markdown_table(header, list(rows.values()))
 
 
+def eager() -> str:
+    """Device and wall time of eager calls on a GPU, of the last run; beside them, those of an empty function."""
+    result = load_results("eager")[-1]
+    rows = [
+        [f"{row['batch']} x {row['n']}", *(f"{row[key]:.3g}" for key in ("device", "ours", "empty"))]
+        for row in result["rows"]
+    ]
+    header = "batch x words|device, ms|wall, ms|wall of an empty function, ms"
+    return markdown_table(header, rows, [result])
+
+
 def inference_gpu() -> str:
     """Sentences a second on a GPU, from words to entities."""
     results = [one for one in load_results("inference") if "H200" in one["device"] and "changes" in one]
@@ -574,6 +585,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "engine-gpu": lambda: engine_table("cuda", "{ours[device][median]:.3g} ({ratio[published]:.0f} x)"),
     # how many times as long the reference takes, and SuPar
     "engine-cpu": lambda: engine_table("cpu", "{ratio[reference][wall]:.0f} x ({ratio[SuPar][wall]:.0f} x)"),
+    "eager": eager,
     "inference-gpu": inference_gpu,
     "inference-cpu": inference_cpu,
     "performance": performance,
