@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nestree import evaluation
 from nestree.data import formats
+from nestree.data.convert import conversion_summary
 from nestree.data.formats.detect import select_test_part
+from nestree.data.io import ConversionReport
 from nestree.errors import InputError
 from nestree.evaluation import Evaluation
 from nestree.types import Document, Sentence
@@ -22,7 +24,10 @@ Data = str | Path | Document | Sentence | Iterable[Document | Sentence]
 def write(
     documents: Document | Iterable[Document], path: str | Path, format: str | None = None, **options: Any
 ) -> None:
-    """Write documents; a format that is not named is detected from the name of the file."""
+    """Write documents; a format that is not named is detected from the name of the file.
+
+    Warns of what the format cannot hold.
+    """
     if isinstance(documents, str | Path):
         raise InputError(
             f"write takes the documents first, then the path, and {str(documents)!r:.60} comes first."
@@ -35,7 +40,10 @@ def write(
     for number, document in enumerate(documents):
         if not isinstance(document, Document):
             raise InputError(f"documents[{number}] is {document!r:.60}; it must be a Document.")
-    formats.write(documents, path, format, **options)
+    report = ConversionReport()
+    formats.write(documents, path, format, report, **options)
+    for line in conversion_summary(report):
+        log.warning("%s: %s", path, " ".join(line.split()))
 
 
 def evaluate(

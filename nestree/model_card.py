@@ -16,6 +16,7 @@ from pathlib import Path
 from nestree import __version__
 from nestree.config import Settings, check_name, recipe_names
 from nestree.data.statistics import Statistics, as_markdown, count
+from nestree.display import escape_markdown
 from nestree.errors import ConfigError
 from nestree.evaluation import Evaluation
 from nestree.types import Document, Sentence
@@ -151,12 +152,3 @@ def changed_settings(settings: Settings, recipe: str) -> dict[str, tuple[object,
         for key, value in values.items()
         if value != theirs[section][key] and f"{section}.{key}" not in NOT_IN_RECIPES
     }
-
-
-def escape_markdown(text: str) -> str:
-    """The text on one line, without Markdown.
-
-    >>> escape_markdown("a|b*")
-    'a\\\\|b\\\\*'
-    """
-    return re.sub(r"([\\`*_\[\]<>|#])", r"\\\1", " ".join(text.split()))

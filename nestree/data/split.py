@@ -48,6 +48,8 @@ def make_units(documents: Iterable[Document], by: str, report: ConversionReport 
         for document in documents:
             if report and document.text is not None:
                 report.note("texts of documents taken apart into their sentences", f"{document.id}")
+            if report and not document.sentences:
+                report.note("documents without sentences left out", f"{document.id}")
         return [
             Unit(sentence.id, (Document((replace(sentence, start=0),), None, document.id, document.extra),))
             for document in documents

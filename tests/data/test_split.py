@@ -130,13 +130,16 @@ def test_impossible_splits():
         split_in_order(make_units(data, "document"), {"train": 1, "dev": float("nan")})
 
 
-def test_split_texts_are_counted():
+def test_what_a_split_by_sentence_loses_is_counted():
     report = ConversionReport()
     text = Document(
         [Sentence(["a"], (), "a", [(0, 1)], 2), Sentence(["b"], (), "b", [(0, 1)], 4)], "- a b", "d"
     )
-    data_units = make_units([text], "sentence", report)
-    assert report.counts == {"texts of documents taken apart into their sentences": 1}
+    data_units = make_units([text, Document((), id="e")], "sentence", report)
+    assert report.counts == {
+        "texts of documents taken apart into their sentences": 1,
+        "documents without sentences left out": 1,
+    }
     (joined,) = assemble_parts(data_units, ["x", "x"])["x"]
     assert (joined.id, joined.text, [s.words for s in joined.sentences]) == ("d", None, [("a",), ("b",)])
 

@@ -311,10 +311,15 @@ def test_labels_have_the_descriptions_of_the_card(model):
     model.card = ""
 
 
-def test_read_write_and_evaluate(ner, tmp_path):
+def test_read_write_and_evaluate(ner, tmp_path, caplog):
     document = ner(TEXT)
     nestree.write(document, tmp_path / "a.jsonl")
+    assert not caplog.messages
     nestree.write([document], tmp_path / "b.conll", "columns")
+    assert (
+        f"{tmp_path / 'b.conll'}: 2 trees not written: columns cannot hold them (document 1)"
+        in caplog.messages
+    )
     (back,) = nestree.read(tmp_path / "a.jsonl")
     assert (labelled(back), back.text) == (labelled(document), TEXT)
     for predicted in (tmp_path / "a.jsonl", [back], back.sentences):
