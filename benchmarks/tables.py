@@ -156,11 +156,12 @@ def markdown_table(header: str, rows: Sequence[Sequence[str]], sources: Iterable
     lines = [f"| {' | '.join(line)} |" for line in cells]
     lines.insert(1, "|---" * len(names) + "|")
     if sources is not None:
-        origins = set()
+        origins: dict[str, set[str]] = {}
         for row in sources:
             commit = row["commit"][:7] + "+" * row["commit"].endswith("+")
-            origins.add(f"{row['device']}, {row['date'][:10]}, {commit}, {row['file']}")
-        lines += ["", f"From {'; '.join(sorted(origins)) or 'no measurement yet'}."]
+            origins.setdefault(f"{row['file']}, {row['device']}", set()).add(f"{row['date'][:10]} {commit}")
+        stated = (f"{where}: {', '.join(sorted(when))}" for where, when in sorted(origins.items()))
+        lines += ["", f"From {'; '.join(stated) or 'no measurement yet'}."]
     return "\n".join(lines)
 
 
@@ -404,7 +405,7 @@ def interpolate(curve: Sequence[Row], cost: str, f1: float) -> float | None:
 
 
 def distillation() -> str:
-    """Students, beside their teachers."""
+    """Students, after their teachers."""
     runs = [
         row
         for row in load_scored("distillation")
@@ -429,7 +430,16 @@ def distillation() -> str:
         groups.setdefault(key, []).append(row)
     paths = "dev.f1 test.f1 test.heads.accuracy robustness.upper robustness.lower robustness.no_punctuation"
     paths += " test.calibration_error"
+
+    def order(row: list[str]) -> tuple[Any, ...]:
+        """By data, teachers first, then students with more unlabelled text before those with less."""
+        data, model, words, *_ = row
+        known = [*DATA.values()]
+        position = known.index(data) if data in known else len(known)
+        return position, bool(words), model.startswith("MiniLM"), -int(words.replace(",", "") or 0), model
+
     rows = [[*key, str(len(group)), *format_means(group, paths)] for key, group in groups.items()]
+    rows.sort(key=order)
     header = "data|model|unlabelled words|encoder lr|epochs|runs|dev F1|test F1|heads, %"
     header += "|upper case|lower case|no punctuation|calibration error"
     return markdown_table(header, rows, runs)
