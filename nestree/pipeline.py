@@ -733,7 +733,8 @@ def run_batches(
     group_sizes: Sequence[int] | None,
 ) -> Iterator[tuple[list[Window], list[Prediction]]]:
     """Yield batches of windows with their predictions."""
-    on_cpu = model.device.type == "cpu"
+    device = model.device
+    on_cpu = device.type == "cpu"
     parts = [windows]
     if group_sizes is not None:
         numbers = [window.number for window in windows]
@@ -758,8 +759,8 @@ def run_batches(
             rows[-threads:] = [half for half in halves_of_last if half]
         batches += [([part[k] for k in batch], MAX_SUBWORDS_PER_WORD * words) for batch in rows]
     total = sum(len(window.sentence.words) for window in windows)
-    log.debug("%d words in %d batches on %s", total, len(batches), model.device)
-    streams = cuda_streams(model.device)
+    log.debug("%d words in %d batches on %s", total, len(batches), device)
+    streams = cuda_streams(device)
     results: Iterator[list[Prediction]]
     if workers and on_cpu:
         results = workers.map([(batch, options, max_subwords) for batch, max_subwords in batches])
@@ -803,8 +804,10 @@ class BatchJob:
         with ignore_out_of_memory(), self.stream_context():
             batch = get_batch()
             if batch is not None:
-                batch = batch.to(self.model.device)
-                with autocast(self.model.device):
+                device = self.model.device
+                if device.type != "cpu":
+                    batch = batch.to(device)
+                with autocast(device):
                     if not self.options.means:
                         self.scores = self.model(batch)
                         return

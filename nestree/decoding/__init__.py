@@ -2,6 +2,7 @@
 
     viterbi.py         the entities of the best tree, or all spans that score higher as entities
     mbr.py             minimum Bayes risk: the entities with the highest expected F1
+    mbr_kernels.py     the same for most models on a CPU, compiled
     probabilities.py   the probability of an entity, from one inside-outside run
     uncertainty.py     how unsure the model is of a sentence or a span
     constraints.py     known and forbidden spans
@@ -80,7 +81,7 @@ def decode_batch(
     """Entities; `scored`: with their probabilities; `trees`: with the trees that they are in."""
     with torch.no_grad():
         if settings.decoding.method == "mbr":
-            rows, score, tree, marginals = mbr_search(scores, settings, temperatures, trees=trees)
+            rows, score, tree, tree_probabilities = mbr_search(scores, settings, temperatures, trees=trees)
             entity_scores = score if scored else None
         else:
             threshold = settings.decoding.threshold
@@ -97,9 +98,10 @@ def decode_batch(
                 best = torch.zeros_like(score).scatter_reduce(0, k, score, "amax")
                 kept = kept | (scores.known[rows[:, :3].unbind(1)] & (score == best[k]))
             rows, entity_scores = rows[kept], score[kept]
-        if not trees or tree is None:
+            tree_probabilities = None if tree is None else marginals.span[tree_cells(tree)]
+        if not trees:
             return DecodedBatch(rows, entity_scores, None, None)
-        return DecodedBatch(rows, entity_scores, tree, marginals.span[tree_cells(tree)])
+        return DecodedBatch(rows, entity_scores, tree, tree_probabilities)
 
 
 def predictions(decoded: DecodedBatch, labels: Sequence[str], sentences: int) -> list[Prediction]:
@@ -107,7 +109,7 @@ def predictions(decoded: DecodedBatch, labels: Sequence[str], sentences: int) ->
     rows = decoded.entities.cpu().numpy()  # [R, 5]
     order = np.lexsort((-rows[:, 2], rows[:, 1], rows[:, 0]))
     b, i, j, label, head = rows[order].T
-    scores = None if decoded.scores is None else decoded.scores.clamp(0, 1).cpu().numpy()[order]
+    scores = None if decoded.scores is None else decoded.scores.cpu().numpy()[order].clip(0, 1)
     valid = (i >= 0) & (i < j) & ((head < 0) | ((i <= head) & (head < j)))  # [R]
     if scores is not None:
         valid &= (scores >= 0) & (scores <= 1)
@@ -124,22 +126,21 @@ def predictions(decoded: DecodedBatch, labels: Sequence[str], sentences: int) ->
 def to_trees(decoded: DecodedBatch) -> list[Tree]:
     trees = decoded.trees
     assert trees is not None
-    words = trees.lengths.cpu().numpy()
+    words = trees.lengths.tolist()
 
-    def unpad(padded: Tensor, sizes: np.ndarray) -> list[tuple[Any, ...]]:
+    def unpad(padded: Tensor, sizes: list[int]) -> list[tuple[Any, ...]]:
         """The first parts of each sentence, from [B, most] or, as tuples, from [B, most, columns]."""
-        table = padded.cpu().numpy()
-        real = table[np.arange(table.shape[1]) < sizes[:, None]]  # [all] or [all, columns]
-        values = real.tolist() if real.ndim == 1 else [*zip(*real.T.tolist(), strict=True)]
-        return split_by_sentence(values, sizes)
+        rows = [row[:size].T.tolist() for row, size in zip(padded.cpu().numpy(), sizes, strict=True)]
+        return [tuple(row) if padded.ndim == 2 else tuple(zip(*row, strict=True)) for row in rows]
 
-    spans = unpad(trees.spans, 2 * words - 1)
+    span_counts = [2 * size - 1 for size in words]
+    spans = unpad(trees.spans, span_counts)
     if trees.spans.shape[2] == 2:
         spans = [tuple((i, j, None) for i, j in sentence) for sentence in spans]
-    arcs = repeat(()) if trees.arcs is None else unpad(trees.arcs, words - 1)
+    arcs = repeat(()) if trees.arcs is None else unpad(trees.arcs, [size - 1 for size in words])
     roots = repeat(None) if trees.root is None else trees.root.tolist()
     probability = decoded.tree_probabilities
-    probabilities = repeat(()) if probability is None else unpad(probability.clamp(0, 1), 2 * words - 1)
+    probabilities = repeat(()) if probability is None else unpad(probability.clamp(0, 1), span_counts)
     return [*map(Tree, spans, arcs, roots, probabilities)]
 
 

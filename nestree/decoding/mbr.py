@@ -36,11 +36,23 @@ from nestree.treecrf import (
 
 def mbr_search(
     scores: Scores, settings: Settings, temperatures: Temperatures, *, trees: bool
-) -> tuple[Tensor, Tensor, Trees | None, SpanMarginals]:
-    """Entities [R, 5] with head or -1, their probabilities [R], the trees that hold them, and all marginals.
+) -> tuple[Tensor, Tensor, Trees | None, Tensor | None]:
+    """Entities [R, 5] with head or -1, their probabilities [R], their trees, and P(span) of the trees' spans.
 
     There are trees if `trees` says so, or if there are heads.
     """
+    if scores.mention.device.type == "cpu":
+        from nestree.decoding import mbr_kernels  # compiles kernels
+
+        if mbr_kernels.supports(scores, settings):
+            return mbr_kernels.mbr_search(scores, settings, temperatures)
+    return torch_search(scores, settings, temperatures, trees=trees)
+
+
+def torch_search(
+    scores: Scores, settings: Settings, temperatures: Temperatures, *, trees: bool
+) -> tuple[Tensor, Tensor, Trees | None, Tensor | None]:
+    """The same in tensor operations, for any scores on any device."""
     marginals = span_marginals(scores, settings, temperatures)
     threshold = settings.decoding.threshold
     spans = candidate_spans(marginals, scores, threshold)  # [K, 3]
@@ -56,7 +68,8 @@ def mbr_search(
     if trees or scores.arc is not None:
         tree = best_trees(entity_potentials(rows, scores, settings, evidence), scores.lengths)
         head = head if scores.arc is None else tree_heads(tree, rows)
-    return torch.cat([rows, head[:, None]], 1), probability[k, label], tree, marginals
+    in_tree = None if tree is None else marginals.span[tree_cells(tree)]
+    return torch.cat([rows, head[:, None]], 1), probability[k, label], tree, in_tree
 
 
 def candidate_spans(marginals: SpanMarginals, scores: Scores, threshold: float) -> Tensor:

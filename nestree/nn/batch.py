@@ -185,7 +185,7 @@ class Collator:
             sentences=tuple(sentences),
             sizes=tuple(sizes),
             longest=n,
-            lengths=torch.tensor(sizes),
+            lengths=torch.from_numpy(np.array(sizes)),
             subwords=torch.from_numpy(subwords),
             attention_mask=torch.from_numpy(mask.astype(np.int64)),
             windows=None if windows is None else torch.from_numpy(windows),

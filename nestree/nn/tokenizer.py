@@ -232,8 +232,8 @@ def ranges(starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     >>> ranges(np.array([5, 0]), np.array([3, 2])).tolist()
     [5, 6, 7, 0, 1]
     """
-    ends = np.cumsum(sizes)
-    numbers: np.ndarray = np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - ends + sizes, sizes)
+    ends = sizes.cumsum()
+    numbers: np.ndarray = np.arange(ends[-1] if len(ends) else 0) + (starts - ends + sizes).repeat(sizes)
     return numbers
 
 
@@ -268,7 +268,11 @@ def cut_windows(posts: np.ndarray, words: np.ndarray, room: int) -> tuple[np.nda
     """
     ends = np.cumsum(words)
     if (posts[ends] - posts[ends - words] <= room).all():
-        return np.ones_like(words), np.stack([ends - words, ends], 1), np.repeat(np.arange(len(words)), words)
+        return (
+            np.ones(len(words), np.int64),
+            np.array([ends - words, ends]).T,
+            np.arange(len(words)).repeat(words),
+        )
     spans: list[tuple[int, int]] = []
     counts, window_of = [], np.zeros(len(posts) - 1, dtype=np.int64)
     for start, last in zip((ends - words).tolist(), ends.tolist(), strict=True):

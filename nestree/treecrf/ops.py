@@ -8,7 +8,8 @@ A backend is a module with these functions, of equal signatures:
     viterbi(potentials, lengths) -> Trees
     log_chart(chart) -> [batch, n + 1, n + 1, x]                      for sampling
     chart_bytes(potentials, gradient) -> int                          the memory that it will allocate
-    ASYNC_CHECKS: bool     it checks values itself and reports through `potentials.send_report`
+    ASYNC_CHECKS: bool     it reports wrong values and lengths through `potentials.send_report`
+All but the reference check values themselves.
 """
 
 import functools
@@ -310,12 +311,13 @@ def prepare(
     sizes = as_lengths(lengths, batch)
     if sizes.device.type == "cpu" or not backend.ASYNC_CHECKS:
         check_lengths(sizes, n)
-    sizes = sizes.to(device, non_blocking=True)
-    if not backend.ASYNC_CHECKS:
+    if sizes.device != device:
+        sizes = sizes.to(device, non_blocking=True)
+    if backend is reference:
         check_values(potentials, sizes)
     dtypes = {t.dtype for t in potentials if t is not None}
-    dtype = functools.reduce(torch.promote_types, dtypes, torch.float32)
-    if dtypes != {dtype}:
+    if dtypes not in ({torch.float32}, {torch.float64}):
+        dtype = functools.reduce(torch.promote_types, dtypes, torch.float32)
         potentials = map_tensors(potentials, lambda tensor: tensor.to(dtype))
     return potentials, sizes, backend
 
@@ -344,8 +346,9 @@ def needs_gradient(potentials: Iterable[Tensor | None]) -> bool:
 
 def check_log_z(log_z: Tensor, backend: ModuleType) -> Tensor:
     """The same values; raises if a sentence has no tree. Backends with ASYNC_CHECKS report that themselves."""
-    if not backend.ASYNC_CHECKS and log_z.numel() and float(log_z.detach().amin()) < NO_TREE:
-        raise PotentialsError(no_tree_message(int((log_z < NO_TREE).nonzero()[0, 0])))
+    for b, value in enumerate(() if backend.ASYNC_CHECKS else log_z.tolist()):
+        if value < NO_TREE:
+            raise PotentialsError(no_tree_message(b))
     return log_z
 
 

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from nestree.config import Settings
-from nestree.decoding import DecodedBatch, Temperatures, decode_batch, predictions
+from nestree.decoding import DecodedBatch, Temperatures, decode_batch, mbr_kernels, predictions
+from nestree.decoding.mbr import torch_search
 from nestree.errors import DataError
 from nestree.types import Entity, crossing_pairs
 from tests.decoding.test_probabilities import SENTENCES, VARIANTS, everything, random_scores, settings_of
@@ -98,6 +99,28 @@ def test_heads_are_those_of_the_best_tree_with_these_entities_given_their_labels
             assert entity.head == heads[entity.span]
             number += 1
     assert number > 4
+
+
+@pytest.mark.parametrize("threshold", [0.0, 0.3])
+@pytest.mark.parametrize("label", ["softmax", "ranking"])
+def test_kernels_find_what_the_tensor_operations_find(label, threshold):
+    changes = [f"loss.label={label}", "decoding.method=mbr", f"decoding.threshold={threshold}"]
+    changes += [
+        "decoding.head_prior_weight=1.5",
+        "decoding.head_sharing_penalty=0.7",
+        "decoding.non_entity_bias=0.2",
+    ]
+    settings = Settings.read("default").with_overrides(changes)
+    scores = random_scores(SENTENCES, settings, seed=7, std=1.5)
+    assert mbr_kernels.supports(scores, settings)
+    rows, score, trees, in_tree = mbr_kernels.mbr_search(scores, settings, TEMPERATURES)
+    with torch.no_grad():
+        expected = torch_search(scores, settings, TEMPERATURES, trees=True)
+    assert len(rows) > 4
+    assert torch.equal(rows, expected[0])
+    assert torch.equal(trees.spans, expected[2].spans)
+    torch.testing.assert_close(score, expected[1])
+    torch.testing.assert_close(in_tree[trees.spans[..., 0] >= 0], expected[3][trees.spans[..., 0] >= 0])
 
 
 def test_readings_are_in_order_and_checked():

@@ -41,7 +41,7 @@ def passes(given, lengths):
 
 
 def test_registers_read_no_foreign_memory():
-    arrays = numba_kernels.as_arrays(lexical([5, 3]))
+    arrays = numba_kernels.as_arrays(lexical([5, 3]), torch.tensor([5, 3]))
     for array in (arrays.span, arrays.arc, arrays.root):
         assert array.base.size == array.size + numba_kernels.SIMD_SLACK
 

@@ -16,7 +16,7 @@ products in 8 bits, all else is float32.
 
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -548,7 +548,7 @@ def run_windows(states, out, ends, first, last, start, layer, work):
         )
 
 
-@partial(kernel, variant=KERNEL.name)
+@compiled
 def run_layer(states, out, ends, layer, work):
     """out = the layer on states [rows * D]; ends [windows] of their rows. `out` has TILE_ROWS - 1 rows more."""
     first, start = 0, 0
@@ -560,18 +560,72 @@ def run_layer(states, out, ends, layer, work):
         start, first = ends[last - 1], last
 
 
+@compiled
+def map_of_layer(maps, k):
+    return Int8Weights(
+        maps.numbers[k], maps.offsets[k], maps.scales[k], maps.bias[k], maps.inputs, maps.outputs
+    )
+
+
+@compiled
+def norm_of_layer(norms, k):
+    return Norm(norms.weight[k], norms.bias[k], norms.epsilon)
+
+
+@partial(kernel, variant=KERNEL.name)
+def run_layers(states, ends, count, layers, work):
+    """All layers, whose arrays are stacked: layer k reads states[k] and writes states[k + 1], cyclically."""
+    for k in range(count):
+        layer = LayerWeights(
+            map_of_layer(layers.qkv, k), map_of_layer(layers.output, k), norm_of_layer(layers.output_norm, k),
+            map_of_layer(layers.up, k), map_of_layer(layers.down, k), norm_of_layer(layers.norm, k), layers.heads,
+        )  # fmt: skip
+        run_layer(states[k % len(states)], states[(k + 1) % len(states)], ends, layer, work)
+
+
+def stack_weights(several: Sequence[Any]) -> Any:
+    """The weights of several maps, norms or layers of the same shape as one: arrays are stacked."""
+    first = several[0]
+    if isinstance(first, np.ndarray):
+        return np.stack(several)
+    if isinstance(first, tuple):
+        return type(first)(*map(stack_weights, zip(*several, strict=True)))
+    return first
+
+
 # After the layers
 
 
 @kernel
-def pool_kernel(rows, positions, weights, layers, factors, out):
-    """out[position] = the sum of weight * factor * layers[layer, row] over the cells of a position and all layers."""
-    for cell in range(len(rows)):
-        row, position = rows[cell], positions[cell]
+def pool_kernel(cells, weights, windows, rows, positions, layers, factors, out):
+    """out[position] = the sum of weight * factor * layers[layer, row] over the cells of a position and all layers.
+
+    A cell is a flat index into [B, positions, K, P]: place p of window k of a sentence. windows [B, K] numbers these
+    windows, and rows [W, P] says which row of `layers` lies there.
+    """
+    count, length = windows.shape[1], rows.shape[1]
+    for c in range(len(cells)):
+        position, place = cells[c] // (count * length), cells[c] % length
+        row = rows[windows[position // positions, cells[c] // length % count], place]
         for layer in range(len(factors)):
-            factor = weights[cell] * factors[layer]
+            factor = weights[c] * factors[layer]
             for x in range(out.shape[1]):
                 out[position, x] += factor * layers[layer, row, x]
+
+
+@kernel
+def normalized_dot_kernel(rows, weight, bias, epsilon, out):
+    """out = the product of each row, with mean 0 and deviation 1, and the weight, plus the bias."""
+    size = rows.shape[1]
+    for r in range(len(rows)):
+        total = squares = dot = 0.0
+        for x in range(size):
+            total += rows[r, x]
+        for x in range(size):
+            centered = rows[r, x] - total / size
+            squares += centered * centered
+            dot += centered * weight[x]
+        out[r] = dot / math.sqrt(squares / size + epsilon) + bias
 
 
 # Scores of spans and arcs
@@ -803,8 +857,8 @@ def allocate_label_workspace(weights: LabelWeights) -> LabelWorkspace:
 def label_kernel(posts, words, rows, weights, work, index, used, vectors, out):
     """out [triples, labels] of triples `rows` [3, triples]: rows of `posts`, of `posts` again, and of `words`.
 
-    A row goes through its MLP once. index [rows of `posts`] and used [the same] are filled here, for one side after the
-    other; vectors: [3, distinct rows + TILE_ROWS, rank].
+    Returns whether all of these rows exist. A row goes through its MLP once. index [rows of `posts`] and used [the
+    same] are filled here, for one side after the other; vectors: [3, distinct rows + TILE_ROWS, rank].
     """
     rank, labels, triples = weights.sides[0].outputs, len(weights.bias), rows.shape[1]
     pitch, width = vectors.size // 3, labels + OVERHANG
@@ -814,6 +868,8 @@ def label_kernel(posts, words, rows, weights, work, index, used, vectors, out):
         index[:] = -1
         for t in range(triples):
             row = rows[side, t]
+            if not 0 <= row < len(index):
+                return False
             if index[row] < 0:
                 index[row], used[count] = count, row
                 count += 1
@@ -842,3 +898,4 @@ def label_kernel(posts, words, rows, weights, work, index, used, vectors, out):
         for t in range(first, last):
             for label in range(labels):
                 out[t, label] = work.scores[(t - first) * width + label] + weights.bias[label]
+    return True

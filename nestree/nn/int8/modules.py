@@ -2,14 +2,15 @@
 
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import pad
+from torch.nn.functional import layer_norm, pad
 
 from nestree.errors import ModelError
 from nestree.nn.batch import Batch
@@ -33,16 +34,19 @@ from nestree.nn.int8.kernels import (
     fits,
     label_kernel,
     linear,
+    normalized_dot_kernel,
     pool_kernel,
     quantize_weights,
-    run_layer,
+    run_layers,
     score_kernel,
+    stack_weights,
 )
 from nestree.nn.scorers import (
     LEAKY_SLOPE,
     MLP,
     SOFTENING,
     Biaffine,
+    HeadPrior,
     LabelScorer,
     LowRankTriaffine,
     Scorer,
@@ -50,7 +54,7 @@ from nestree.nn.scorers import (
     rotations,
 )
 
-NO_ROTATIONS = torch.empty(0), torch.empty(0)
+NO_ROTATIONS = np.empty(0, np.float32), np.empty(0, np.float32)
 
 
 def int8_module(module: nn.Module) -> nn.Module | None:
@@ -63,7 +67,7 @@ def int8_module(module: nn.Module) -> nn.Module | None:
         return Int8Linear(module)
     if isinstance(module, Scorer) and scorer_supported(module):
         return Int8Scorer(module)
-    return None
+    return KernelHeadPrior(module) if isinstance(module, HeadPrior) else None
 
 
 def to_array(tensor: Tensor) -> np.ndarray:
@@ -108,24 +112,33 @@ class Int8Scorer(nn.Module):
         self.buffers_of_thread = ThreadBuffers()
 
     def forward(self, vectors: Vectors, lengths: Tensor) -> Scores:
-        with torch.autocast("cpu", enabled=False):
-            vectors = Vectors(*(part.float() for part in vectors))
-            batch, posts, _ = vectors.posts.shape
-            mention = np.zeros((batch, posts, posts, self.channels), np.float32)
-            arcs = np.zeros((batch, posts, posts - 1), np.float32)
-            cos, sin = NO_ROTATIONS
-            if self.rotary:
-                rows = 1 << (posts - 1).bit_length()
-                cos, sin = rotations(rows, self.weights.size, torch.float32, torch.device("cpu"))
-            workspace = self.buffers_of_thread.get(partial(allocate_scorer_workspace, self.weights), posts)
-            flat = (part.contiguous().flatten().numpy() for part in (vectors.posts, vectors.words))
-            score_kernel(
-                *flat, lengths.numpy(), posts - 1, self.weights, cos.flatten().numpy(), sin.flatten().numpy(),
-                workspace, mention.reshape(-1), arcs.reshape(-1),
-            )  # fmt: skip
-            labels = None if self.labels is None else self.labels(vectors)
-            arc = torch.from_numpy(arcs)
-            return Scores(lengths, torch.from_numpy(mention), arc[:, 1:], arc[:, 0], labels)
+        vectors = Vectors(*(part.float() for part in vectors))
+        batch, posts, _ = vectors.posts.shape
+        mention = np.zeros((batch, posts, posts, self.channels), np.float32)
+        arcs = np.zeros((batch, posts, posts - 1), np.float32)
+        cos, sin = NO_ROTATIONS
+        if self.rotary:
+            cos, sin = rotation_arrays(1 << (posts - 1).bit_length(), self.weights.size)
+        workspace = self.buffers_of_thread.get(partial(allocate_scorer_workspace, self.weights), posts)
+        flat = (part.contiguous().view(-1).numpy() for part in (vectors.posts, vectors.words))
+        score_kernel(
+            *flat, lengths.numpy(), posts - 1, self.weights, cos, sin, workspace, mention.reshape(-1),
+            arcs.reshape(-1),
+        )  # fmt: skip
+        labels = None
+        if self.labels is not None:
+            fused = isinstance(self.labels, Int8LabelScorer)  # whose kernel knows no autocast
+            with nullcontext() if fused else torch.autocast("cpu", enabled=False):
+                labels = self.labels(vectors)
+        arc, root = torch.from_numpy(arcs[:, 1:]), torch.from_numpy(arcs[:, 0])
+        return Scores(lengths, torch.from_numpy(mention), arc, root, labels)
+
+
+@cache
+def rotation_arrays(positions: int, size: int) -> tuple[np.ndarray, ...]:
+    """Those of `rotations`, flat."""
+    tensors = rotations(positions, size, torch.float32, torch.device("cpu"))
+    return tuple(tensor.flatten().numpy() for tensor in tensors)
 
 
 def scorer_supported(scorer: Scorer) -> bool:
@@ -169,22 +182,26 @@ class Int8HeadLabels:
         assert h is not None, "these labels depend on heads"
         weights, positions = self.scorer.weights, self.posts.shape[1]
         assert self.posts.shape == self.words.shape == (*self.posts.shape[:2], weights.mlps[0].inputs)
-        start = b * positions
-        rows = torch.stack(torch.broadcast_tensors(start + i, start + j, start + h + 1))  # [3, ...]
-        shape, triples = rows.shape[1:], rows[0].numel()
+        places = b.numpy() * positions, i.numpy(), j.numpy(), h.numpy() + 1
+        shape = np.broadcast(*places).shape
+        rows = np.empty((3, *shape), np.int64)
+        rows[:] = places[0]
+        for row, place in zip(rows, places[1:], strict=True):
+            row += place
+        triples = rows[0].size
         index, used = np.empty((2, self.posts.shape[0] * positions), np.int64)
-        if triples and not 0 <= int(rows.min()) <= int(rows.max()) < len(index):
-            raise IndexError(f"spans or heads lie beyond the {positions - 1} words of a sentence.")
         distinct = min(triples, len(index)) + TILE_ROWS
         vectors = np.empty(3 * distinct * weights.sides[0].outputs, np.float32)
         out = np.empty((triples, len(weights.bias)), np.float32)
-        label_kernel(
+        exist = label_kernel(
             self.posts.contiguous().view(-1).numpy(), self.words.contiguous().view(-1).numpy(),
-            rows.view(3, -1).numpy(), weights,
+            rows.reshape(3, -1), weights,
             self.scorer.buffers_of_thread.get(partial(allocate_label_workspace, weights)),
             index, used, vectors, out,
         )  # fmt: skip
-        return torch.from_numpy(out).view(*shape, len(weights.bias))
+        if not exist:
+            raise IndexError(f"spans or heads lie beyond the {positions - 1} words of a sentence.")
+        return torch.from_numpy(out.reshape(*shape, len(weights.bias)))
 
     def chart(self) -> Tensor:
         raise ModelError("labels that depend on heads have no chart of spans alone.")
@@ -210,6 +227,22 @@ def quantize_biaffine(biaffine: Biaffine) -> Int8Weights:
     weight = pad(biaffine.weight.detach(), (0, OUTPUTS - 1))  # [C, size + 1, size + OUTPUTS]
     stacked = weight.transpose(1, 2).reshape(channels * (size + OUTPUTS), size + 1)
     return quantize_weights(to_array(stacked[:, :-1]), to_array(stacked[:, -1]))
+
+
+class KernelHeadPrior(nn.Module):
+    """A HeadPrior in one kernel, in float32."""
+
+    def __init__(self, prior: HeadPrior):
+        super().__init__()
+        norm, out = prior.norm, prior.out
+        self.weight = to_array(norm.weight * out.weight[0])
+        self.bias, self.epsilon = float((norm.bias @ out.weight[0] + out.bias).detach()), norm.eps
+
+    def forward(self, embeddings: Tensor) -> Tensor:  # [B, n, D]
+        rows = embeddings.contiguous().flatten(0, 1).numpy()
+        out = np.empty(len(rows), np.float32)
+        normalized_dot_kernel(rows, self.weight, self.bias, self.epsilon, out)
+        return torch.from_numpy(out).view(embeddings.shape[:2])
 
 
 class Int8LinearBert(Bert):
@@ -255,52 +288,66 @@ class Int8Bert(Bert):
         parameters = dict(bert.named_parameters())
         embeddings = {n: w.detach().clone() for n, w in parameters.items() if n.startswith("embeddings")}
         super().__init__(bert.config, embeddings)
-        self.train(bert.training)
-        self.layer_weights = [
-            quantize_layer(parameters, f"encoder.layer.{layer}.", bert.config)
-            for layer in range(bert.config.num_hidden_layers)
-        ]
+        self.train(bert.training).requires_grad_(False)
+        self.layers = bert.config.num_hidden_layers
+        self.layer_weights: LayerWeights = stack_weights(
+            [
+                quantize_layer(parameters, f"encoder.layer.{layer}.", bert.config)
+                for layer in range(self.layers)
+            ]
+        )
         self.buffers_of_thread = ThreadBuffers()
 
     def forward(
         self, subwords: Tensor, mask: Tensor, last_layers: int, weights: Weights | None = None
     ) -> list[Tensor]:
         """As of `Bert`, without dropout, in float32 also under autocast; the states of padding mean nothing."""
-        states, _, order = self.packed_states(subwords, mask, last_layers)
+        packed, _ = self.packed_states(subwords.numpy(), mask.numpy(), last_layers)
+        states = torch.from_numpy(packed)
         row_of = (mask.flatten().cumsum(0) - 1).clamp(min=0)  # [W * P] padding gets the row before it
+        order = self.last_states(last_layers)
         return [states[number].index_select(0, row_of).view(*mask.shape, -1) for number in order]
 
-    def packed_states(
-        self, subwords: Tensor, mask: Tensor, last_layers: int
-    ) -> tuple[Tensor, np.ndarray, list[int]]:
-        """States without padding [layers, rows, D], valid until the next call; the first row of each window [W].
+    def last_states(self, last_layers: int) -> list[int]:
+        """Where `packed_states` has the states of these layers."""
+        return [number % max(2, last_layers) for number in range(self.layers + 1)[-last_layers:]]
 
-        And the indices of the last layers in `states`.
-        """
-        present = mask.numpy()
+    def packed_states(
+        self, subwords: np.ndarray, present: np.ndarray, last_layers: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """States without padding [layers, rows, D], valid until the next call; the first row of each window [W]."""
         sizes = present.sum(1)
         ends = sizes.cumsum()
-        rows, size = int(ends[-1]), self.layer_weights[0].qkv.inputs
+        rows, size = int(ends[-1]), self.layer_weights.qkv.inputs
         index = np.flatnonzero(present)  # [rows]
         kept = max(2, last_layers)  # a layer reads one state and writes another
-        buffers, workspace = self.buffers_of_thread.get(self.allocate, kept, rows, mask.shape[1])
-        positions = index % mask.shape[1] + (
+        buffers, workspace = self.buffers_of_thread.get(self.allocate, kept, rows, present.shape[1])
+        positions = index % present.shape[1] + (
             0 if self.padding_position is None else self.padding_position + 1
         )
-        words = subwords.numpy().reshape(-1)[index]
+        words = subwords.reshape(-1)[index]
+        buffers[0, : rows * size] = self.embed_rows(words, positions).numpy().reshape(-1)
+        run_layers(buffers[:kept], ends, self.layers, self.layer_weights, workspace)
+        return buffers[:kept, : rows * size].reshape(kept, rows, size), ends - sizes
+
+    def embed_rows(self, subwords: np.ndarray, positions: np.ndarray) -> Tensor:
+        """As `embed`, bit for bit, for subwords [rows]."""
+        tables: Any = self.embeddings
+        x = tables.word_embeddings.weight.numpy()[subwords]
+        if hasattr(tables, "token_type_embeddings"):
+            x += tables.token_type_embeddings.weight.numpy()[0]
+        x += tables.position_embeddings.weight.numpy()[positions]
+        norm = tables.LayerNorm
+        shape = norm.weight.shape
+        embedded = layer_norm(torch.from_numpy(x), shape, norm.weight, norm.bias, self.config.layer_norm_eps)
+        if not hasattr(self, "embeddings_project"):
+            return embedded
         with torch.autocast("cpu", enabled=False):
-            parameters = dict(self.named_parameters())
-            embedded = self.embed(parameters, torch.from_numpy(words), torch.from_numpy(positions))
-        buffers[0, : rows * size] = embedded.detach().reshape(-1).numpy()
-        for number, layer in enumerate(self.layer_weights):
-            run_layer(buffers[number % kept], buffers[(number + 1) % kept], ends, layer, workspace)
-        states = torch.from_numpy(buffers[:, : rows * size]).view(len(buffers), rows, size)
-        last = range(len(self.layer_weights) + 1)[-last_layers:]
-        return states, ends - sizes, [number % kept for number in last]
+            return self.linear(dict(self.named_parameters()), "embeddings_project", embedded)
 
     def allocate(self, kept: int, rows: int, longest: int) -> tuple[np.ndarray, Workspace]:
         """States of `kept` layers, and a workspace, for so many rows in windows of at most `longest`."""
-        layer = self.layer_weights[0]
+        layer = self.layer_weights
         states = np.empty((kept, (rows + TILE_ROWS - 1) * layer.qkv.inputs), np.float32)
         return states, allocate_workspace(layer, longest)
 
@@ -316,35 +363,50 @@ class Int8Encoder(Encoder):
         self.size, self.bf16_cache = encoder.size, encoder.bf16_cache
         for name, child in encoder.named_children():
             self.add_module(name, to_int8(child))
+        mixed = len(encoder.mix.weights)
+        self.state_factors = np.zeros(max(2, mixed), np.float32)  # of each of the packed states
+        places = self.transformer.last_states(mixed)  # type: ignore[operator]
+        self.state_factors[places] = to_array(encoder.mix.weights.softmax(0) * encoder.mix.factor)
+
+    def forward(self, batch: Batch) -> Vectors:
+        if self.lstms:
+            return super().forward(batch)
+        parts = [self.word_states(batch).numpy()]  # [B, n + 2, ...] each
+        for name, rows in (("vectors", batch.vectors), ("shapes", batch.shapes)):
+            if rows is not None:
+                parts.append(getattr(self, name).weight.detach().numpy()[rows.numpy()])
+        halves = [(part[..., : part.shape[-1] // 2], part[..., part.shape[-1] // 2 :]) for part in parts]
+        forward, backward = zip(*halves, strict=True)
+        states = np.concatenate(forward + backward, -1)  # [B, n + 2, D]
+        middle = sum(half.shape[-1] for half in forward)
+        words, posts = states[:, :-1].copy(), states[:, :-1].copy()
+        posts[..., middle:] = states[:, 1:, middle:]
+        vectors = torch.from_numpy(words), torch.from_numpy(posts)
+        return Vectors(*vectors, *vectors)
 
     def word_states(self, batch: Batch) -> Tensor:
-        transformer, mask = self.transformer, batch.attention_mask > 0
+        transformer = self.transformer
         assert isinstance(transformer, Int8Bert)
-        states, starts, order = transformer.packed_states(batch.subwords, mask, len(self.mix.weights))
-        factors = torch.zeros(len(states), dtype=torch.float32)
-        factors[order] = self.mix.weights.softmax(0) * self.mix.factor
-        return self.pool(batch, lambda window, place: starts[window] + place, states, factors)
+        present = batch.attention_mask.numpy() > 0
+        states, starts = transformer.packed_states(batch.subwords.numpy(), present, len(self.mix.weights))
+        rows = starts[:, None] + np.arange(batch.subwords.shape[1])
+        return self.pool(batch, rows, states, self.state_factors)
 
     def lexical_embeddings(self, batch: Batch) -> Tensor:
-        subwords = batch.subwords.numpy()
-        table = self.transformer.get_input_embeddings().weight.detach()[None]  # type: ignore[operator]
-        pooled = self.pool(
-            batch, lambda window, place: subwords[window, place], table, torch.ones(1, dtype=torch.float32)
-        )
-        return pooled[:, 1:-1]
+        transformer: Any = self.transformer
+        table = transformer.embeddings.word_embeddings.weight.numpy()[None]
+        return self.pool(batch, batch.subwords.numpy(), table, np.ones(1, np.float32))[:, 1:-1]
 
-    def pool(self, batch: Batch, rows: Callable[..., np.ndarray], layers: Tensor, factors: Tensor) -> Tensor:
-        """[B, n + 2, D] as `pool_subwords`, of layers times factors; rows(window, place) are those of `layers`."""
-        positions, length = batch.longest + 2, batch.subwords.shape[1]
+    def pool(self, batch: Batch, rows: np.ndarray, layers: np.ndarray, factors: np.ndarray) -> Tensor:
+        """[B, n + 2, D] as `pool_subwords`, of layers times factors; `rows` [W, P] are those of `layers`."""
+        positions, size = batch.longest + 2, layers.shape[-1]
         windows = np.arange(len(batch))[:, None] if batch.windows is None else batch.windows.numpy()  # [B, K]
-        position, cell = np.divmod(batch.pooling_index.numpy(), windows.shape[1] * length)
-        number, place = np.divmod(cell, length)
-        out = np.zeros((len(batch.lengths) * positions, layers.shape[-1]), np.float32)
-        used = rows(windows[position // positions, number], place)
+        out = np.zeros((len(batch.lengths) * positions, size), np.float32)
         pool_kernel(
-            used, position, batch.pooling_weights.numpy(), layers.numpy(), factors.detach().numpy(), out
-        )
-        return torch.from_numpy(out).view(-1, positions, layers.shape[-1])
+            batch.pooling_index.numpy(), batch.pooling_weights.numpy(), windows, rows, positions, layers,
+            factors, out,
+        )  # fmt: skip
+        return torch.from_numpy(out.reshape(-1, positions, size))
 
 
 class ThreadBuffers(threading.local):

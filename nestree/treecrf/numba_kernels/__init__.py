@@ -25,13 +25,21 @@ from nestree.treecrf.numba_kernels.inside import (
     PlainChart,
     Scratch,
     Sentence,
+    copy_scores,
     log_chart_kernel,
     steps_per_pass,
 )
 from nestree.treecrf.numba_kernels.outside import OutsideChart, plain_kernel, sum_kernel
 from nestree.treecrf.numba_kernels.simd import LN2, SIMD_SLACK
 from nestree.treecrf.numba_kernels.viterbi import BestTrees, Workspace, plain_viterbi_kernel, viterbi_kernel
-from nestree.treecrf.potentials import IMPOSSIBLE, AnyPotentials, PlainPotentials, Potentials, span_cells
+from nestree.treecrf.potentials import (
+    IMPOSSIBLE,
+    AnyPotentials,
+    PlainPotentials,
+    Potentials,
+    check_values,
+    span_cells,
+)
 from nestree.treecrf.trees import Trees
 
 ASYNC_CHECKS = False
@@ -42,7 +50,7 @@ ALL_STEPS = 1 << 30
 
 def inside(potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Any]:
     """log Z [batch] and the chart: of plain trees, a PlainChart; else the scores and a chart for each precision."""
-    scores, sizes = as_arrays(potentials), lengths.numpy()
+    scores, sizes = as_arrays(potentials, lengths), lengths.numpy()
     if isinstance(potentials, PlainPotentials):
         return plain_sums(scores.span, sizes, buffer(0, 0, 0, dtype=scores.span.dtype))
     log_z, charts = sums(scores, sizes, None)
@@ -53,7 +61,7 @@ def inside_outside(
     potentials: AnyPotentials, lengths: Tensor, heads: bool, arcs: bool = True
 ) -> tuple[Tensor, AnyPotentials]:
     """log Z [batch] and the marginals; `heads`: with those of `head`; without `arcs`, those of arcs are empty."""
-    scores, sizes = as_arrays(potentials), lengths.numpy()
+    scores, sizes = as_arrays(potentials, lengths), lengths.numpy()
     shapes = [array.shape for array in scores]
     if isinstance(potentials, PlainPotentials):
         marginals = type(scores)(np.zeros(shapes[0], scores.span.dtype))
@@ -64,7 +72,7 @@ def inside_outside(
         marginals = type(scores)(*(np.zeros(shape, scores.span.dtype) for shape in shapes))
         log_z, _ = sums(scores, sizes, marginals)
     tensors: list[Any] = [
-        torch.from_numpy(array).clamp_(max=1.0)  # rounding may lead beyond 1
+        torch.from_numpy(np.minimum(array, 1, out=array))  # rounding may lead beyond 1
         for array in marginals[: 5 if heads else 4]
     ]
     return log_z, type(potentials)(*tensors)
@@ -72,7 +80,7 @@ def inside_outside(
 
 def viterbi(potentials: Potentials, lengths: Tensor) -> Trees:
     """The best tree of each sentence; of equal ones, that with the first head, split and modifier."""
-    scores, sizes = as_arrays(potentials), lengths.numpy()
+    scores, sizes = as_arrays(potentials, lengths), lengths.numpy()
     batch, n, dtype, plain = *lengths.shape, scores.span.shape[1] - 1, scores.span.dtype, len(scores) == 1
     best = BestTrees(
         score=buffer(batch, dtype=dtype),
@@ -211,16 +219,17 @@ def scratch_rows(n: int, number: Any) -> Scratch:
     return Scratch(row, other, own, weights, weights.view(f"i{weights.itemsize}"))
 
 
-def as_arrays(potentials: Potentials) -> Any:
-    """The potentials as arrays; an absent `head` is an empty array.
+def as_arrays(potentials: Potentials, lengths: Tensor) -> Any:
+    """The potentials as arrays; an absent `head` is an empty array. Raises if a value that a tree reads is no score.
 
     What registers may read beyond its end, all but `inherit` and `head`, is copied to have SIMD_SLACK there.
     """
-    arrays = [tensor.detach().contiguous().numpy() for tensor in potentials if tensor is not None]
-    for k in range(3) if len(arrays) > 1 else ():
-        given = arrays[k]
-        arrays[k] = np.zeros(given.size + SIMD_SLACK, given.dtype)[: given.size].reshape(given.shape)
-        arrays[k][...] = given
+    arrays = [np.ascontiguousarray(tensor.detach().numpy()) for tensor in potentials if tensor is not None]
+    flat = [array.reshape(-1) for array in arrays]
+    copies = [np.zeros(array.size + SIMD_SLACK, array.dtype)[: array.size] for array in flat[:3]]
+    if not copy_scores(tuple(flat), tuple(copies)):
+        check_values(potentials, lengths)
+    arrays[:3] = [copy.reshape(array.shape) for copy, array in zip(copies, arrays, strict=False)]
     if len(arrays) == 4:
         arrays.append(np.empty((1, 0, 0, 0), arrays[0].dtype))
     return type(potentials)(*arrays)
@@ -277,7 +286,7 @@ class ThreadPlan(NamedTuple):
 
 def plan_threads(lengths: np.ndarray, power: int) -> ThreadPlan:
     """How many threads pay off if work grows with this power of the length; with the fourth, sentences can be split."""
-    threads, sentences, longest = torch.get_num_threads(), len(lengths), int(max(lengths.max(initial=0), 1))
+    threads, sentences, longest = torch.get_num_threads(), len(lengths), max(lengths.tolist(), default=1)
     if power == 4 and sentences < threads and longest >= MIN_SPLIT_WORDS:
         return ThreadPlan(threads, True)
     nanoseconds = sentences * (longest**power / 8 + 150 * longest**2)
@@ -297,7 +306,7 @@ def run(plan: ThreadPlan, lengths: np.ndarray, passes: int, work: Callable[[Work
                 run_in_threads(run_share, plan.threads)
         return
     # A free thread takes the next sentence, the longest first.
-    queue = WorkQueue(np.zeros(1, np.int64), np.argsort(-lengths, kind="stable"), 0, ALL_STEPS, 0, 1)
+    queue = WorkQueue(np.zeros(1, np.int64), (-lengths).argsort(kind="stable"), 0, ALL_STEPS, 0, 1)
 
     def take_items(thread: int) -> None:
         if queue.next[0] < len(queue.order):

@@ -30,7 +30,7 @@ from nestree.treecrf.numba_kernels.simd import (
     sum_rows,
     write_powers,
 )
-from nestree.treecrf.potentials import IMPOSSIBLE, NO_TREE
+from nestree.treecrf.potentials import IMPOSSIBLE, MAX_SCORE, NO_TREE
 
 PAD = 16  # numbers at either end of a buffer that a register may touch
 TILE = 8  # spans are visited in tiles of TILE starts by TILE ends, which share halves
@@ -74,6 +74,20 @@ class Scratch(NamedTuple):
     own: Any
     weights: Any
     bits: Any  # the weights, viewed as integers
+
+
+@kernel
+def copy_scores(given, copies):
+    """Copy the first of the given flat arrays. Returns whether all numbers of all of them are scores."""
+    wrong = 0
+    for k in range(len(given)):
+        numbers = given[k]
+        for x in range(numbers.size):
+            wrong += not (abs(numbers[x]) <= MAX_SCORE or numbers[x] < NO_TREE)
+        if k < len(copies):
+            for x in range(numbers.size):
+                copies[k][x] = numbers[x]
+    return wrong == 0
 
 
 @compiled_inline
