@@ -1,6 +1,7 @@
 """Results that a refactoring must not change, compared with stored ones.
 
-`python -m tests.test_golden` writes the stored results anew: only after a change that is meant to alter them.
+`python -m tests.test_golden SHARED SCRATCH` writes the stored results anew: only after a change that is meant to alter
+them.
 """
 
 import gzip

@@ -14,7 +14,7 @@ from torch import nn
 from transformers import BertConfig, BertModel
 
 from nestree.config import Settings
-from nestree.errors import InputError
+from nestree.errors import InputError, ModelError
 from nestree.nn.bert import Bert
 from nestree.nn.encoder import Vectors, load_pretrained
 from nestree.nn.int8 import (
@@ -140,6 +140,25 @@ def test_layers_equal_the_reference(family, sizes, tmp_path):
         error.norm() < rounding.norm() / 3
     )  # the only difference: queries are divided before they are rounded
     assert rounding.mean() < 0.02
+
+
+@needed
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+def test_embeddings_equal_those_of_the_float_model(family, tmp_path):
+    bert = load_pretrained(str(tiny.encoder(tmp_path, family, longest=128))).eval()
+    eight, subwords = to_int8(bert), torch.arange(5, 25).view(1, -1)
+    mask = torch.ones_like(subwords, dtype=torch.bool)
+    found = eight(subwords, mask, bert.config.num_hidden_layers + 1)[0]
+    with torch.no_grad():
+        expected = bert(subwords, mask, bert.config.num_hidden_layers + 1)[0]
+    torch.testing.assert_close(found, expected, atol=2e-6, rtol=2e-6)
+    vocabulary = bert.config.vocab_size
+    for wrong in (torch.full_like(subwords, vocabulary), torch.full_like(subwords, -1)):
+        with pytest.raises(ModelError, match=f"beyond the {vocabulary} and"):
+            eight(wrong, mask, 1)
+    long = torch.full((1, 300), 5)
+    with pytest.raises(ModelError, match="its tokenizer belongs to another one"):
+        eight(long, torch.ones_like(long, dtype=torch.bool), 1)
 
 
 def bert_with_heads(size):

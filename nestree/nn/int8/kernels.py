@@ -573,6 +573,21 @@ def norm_of_layer(norms, k):
 
 
 @partial(kernel, variant=KERNEL.name)
+def embed_kernel(subwords, positions, words, places, norm, out):
+    """out [rows * D] = normalized sums of words[subwords] and places[positions]. Returns whether all of these exist."""
+    size, flat = words.shape[1], places.reshape(-1)
+    for r in range(len(subwords)):
+        if not (0 <= subwords[r] < len(words) and 0 <= positions[r] < len(places)):
+            return False
+        for x in range(size):
+            out[r * size + x] = words[subwords[r], x]
+        add_and_normalize(
+            out, r * size, flat, positions[r] * size, size, norm.weight, norm.bias, norm.epsilon
+        )
+    return True
+
+
+@partial(kernel, variant=KERNEL.name)
 def run_layers(states, ends, count, layers, work):
     """All layers, whose arrays are stacked: layer k reads states[k] and writes states[k + 1], cyclically."""
     for k in range(count):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import layer_norm, pad
+from torch.nn.functional import pad
 
 from nestree.errors import ModelError
 from nestree.nn.batch import Batch
@@ -31,6 +31,7 @@ from nestree.nn.int8.kernels import (
     allocate_label_workspace,
     allocate_scorer_workspace,
     allocate_workspace,
+    embed_kernel,
     fits,
     label_kernel,
     linear,
@@ -296,6 +297,17 @@ class Int8Bert(Bert):
                 for layer in range(self.layers)
             ]
         )
+        self.places, self.norm = (
+            None,
+            None,
+        )  # [positions, D] with token type 0; None: an `embeddings_project` follows
+        if not hasattr(self, "embeddings_project"):
+            table = {name.removeprefix("embeddings."): to_array(w) for name, w in embeddings.items()}
+            types = table.get("token_type_embeddings.weight", np.zeros((1, 1), np.float32))
+            self.places = table["position_embeddings.weight"] + types[0]
+            self.norm = Norm(
+                table["LayerNorm.weight"], table["LayerNorm.bias"], np.float32(bert.config.layer_norm_eps)
+            )
         self.buffers_of_thread = ThreadBuffers()
 
     def forward(
@@ -326,24 +338,19 @@ class Int8Bert(Bert):
             0 if self.padding_position is None else self.padding_position + 1
         )
         words = subwords.reshape(-1)[index]
-        buffers[0, : rows * size] = self.embed_rows(words, positions).numpy().reshape(-1)
+        table = self.get_input_embeddings().weight.numpy()
+        if self.places is None:
+            with torch.autocast("cpu", enabled=False):
+                parameters = dict(self.named_parameters())
+                embedded = self.embed(parameters, torch.from_numpy(words), torch.from_numpy(positions))
+            buffers[0, : rows * size] = embedded.numpy().reshape(-1)
+        elif not embed_kernel(words, positions, table, self.places, self.norm, buffers[0]):
+            raise ModelError(
+                f"a subword or its position is beyond the {len(table)} and {len(self.places)} embeddings of this "
+                "encoder: its tokenizer belongs to another one."
+            )
         run_layers(buffers[:kept], ends, self.layers, self.layer_weights, workspace)
         return buffers[:kept, : rows * size].reshape(kept, rows, size), ends - sizes
-
-    def embed_rows(self, subwords: np.ndarray, positions: np.ndarray) -> Tensor:
-        """As `embed`, bit for bit, for subwords [rows]."""
-        tables: Any = self.embeddings
-        x = tables.word_embeddings.weight.numpy()[subwords]
-        if hasattr(tables, "token_type_embeddings"):
-            x += tables.token_type_embeddings.weight.numpy()[0]
-        x += tables.position_embeddings.weight.numpy()[positions]
-        norm = tables.LayerNorm
-        shape = norm.weight.shape
-        embedded = layer_norm(torch.from_numpy(x), shape, norm.weight, norm.bias, self.config.layer_norm_eps)
-        if not hasattr(self, "embeddings_project"):
-            return embedded
-        with torch.autocast("cpu", enabled=False):
-            return self.linear(dict(self.named_parameters()), "embeddings_project", embedded)
 
     def allocate(self, kept: int, rows: int, longest: int) -> tuple[np.ndarray, Workspace]:
         """States of `kept` layers, and a workspace, for so many rows in windows of at most `longest`."""
