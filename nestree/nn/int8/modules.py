@@ -302,12 +302,11 @@ class Int8Bert(Bert):
             None,
         )  # [positions, D] with token type 0; None: an `embeddings_project` follows
         if not hasattr(self, "embeddings_project"):
-            table = {name.removeprefix("embeddings."): to_array(w) for name, w in embeddings.items()}
-            types = table.get("token_type_embeddings.weight", np.zeros((1, 1), np.float32))
-            self.places = table["position_embeddings.weight"] + types[0]
-            self.norm = Norm(
-                table["LayerNorm.weight"], table["LayerNorm.bias"], np.float32(bert.config.layer_norm_eps)
-            )
+            self.places = to_array(embeddings["embeddings.position_embeddings.weight"])
+            if "embeddings.token_type_embeddings.weight" in embeddings:
+                self.places += to_array(embeddings["embeddings.token_type_embeddings.weight"][0])
+            norm = (to_array(embeddings[f"embeddings.LayerNorm.{name}"]) for name in ("weight", "bias"))
+            self.norm = Norm(*norm, np.float32(bert.config.layer_norm_eps))
         self.buffers_of_thread = ThreadBuffers()
 
     def forward(
