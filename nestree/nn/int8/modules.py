@@ -297,10 +297,8 @@ class Int8Bert(Bert):
                 for layer in range(self.layers)
             ]
         )
-        self.places, self.norm = (
-            None,
-            None,
-        )  # [positions, D] with token type 0; None: an `embeddings_project` follows
+        # Embeddings of positions and token type 0 [positions, D], and their norm; None: an `embeddings_project` follows.
+        self.places, self.norm = None, None
         if not hasattr(self, "embeddings_project"):
             self.places = to_array(embeddings["embeddings.position_embeddings.weight"])
             if "embeddings.token_type_embeddings.weight" in embeddings:
