@@ -297,7 +297,7 @@ class Int8Bert(Bert):
                 for layer in range(self.layers)
             ]
         )
-        # Embeddings of positions and token type 0 [positions, D], and their norm; None: an `embeddings_project` follows.
+        # Embeddings of positions and token type 0 [positions, D], and the norm; None: an `embeddings_project` follows.
         self.places, self.norm = None, None
         if not hasattr(self, "embeddings_project"):
             self.places = to_array(embeddings["embeddings.position_embeddings.weight"])
