@@ -35,7 +35,7 @@ def mbr_search(
     spans, triples = spans[:count], np.empty((4, pairs), np.int64)
     triple_kernel(spans, triples)
     label_scores = scores.labels.score_spans(*map(torch.from_numpy, triples))  # [pairs, L]
-    by_head = as_array(label_scores.to(scores.mention.dtype))  # under autocast, they may be bfloat16
+    by_head = as_array(label_scores.to(scores.mention.dtype)).copy()  # under autocast, they may be bfloat16
     probability = np.zeros((count, by_head.shape[1]), mention.dtype)
     one_label = settings.loss.label == "softmax"
     label_probability_kernel(
@@ -46,7 +46,9 @@ def mbr_search(
 
     prior = np.zeros(head.shape[::3], mention.dtype)  # [B, n]
     if scores.head_prior is not None and uses_head_prior(scores, settings):
-        prior = -decoding.head_prior_weight * np.logaddexp(0, -as_array(scores.head_prior))
+        prior = -decoding.head_prior_weight * np.logaddexp(
+            0, -as_array(scores.head_prior.to(scores.mention.dtype))
+        )
     evidence, rows = np.zeros_like(head), np.empty((probability.size, 5), np.int64)
     score = np.empty(len(rows), mention.dtype)
     penalty = float(decoding.head_sharing_penalty)
@@ -142,13 +144,16 @@ def label_probability_kernel(
     for k in range(len(spans)):
         b, i, j = spans[k, 0], spans[k, 1], spans[k, 2]
         for h in range(i, j):
-            total = 1.0  # no label
+            largest = total = 0.0  # largest: at least the 0 of no label
             for label in range(labels):
                 score = by_head[at, label] / temperature - offset
-                total += math.exp(score) if one_label else 0.0
                 by_head[at, label] = score if one_label else -softplus(-score)
+                largest = max(largest, by_head[at, label])
             for label in range(labels):
-                by_head[at, label] -= math.log(total)
+                total += math.exp(by_head[at, label] - largest)
+            normalizer = largest + math.log(total + math.exp(-largest)) if one_label else 0.0
+            for label in range(labels):
+                by_head[at, label] -= normalizer
                 probability[k, label] += head[b, i, j, h] * is_entity[b, i, j] * math.exp(by_head[at, label])
             at += 1
         lowest = threshold

@@ -42,7 +42,7 @@ class SpanMarginals(NamedTuple):
     @property
     def entity(self) -> Tensor:
         """[B, n + 1, n + 1] P((i, j) is an entity); where mention scores only rank trees, P((i, j) in the tree)."""
-        return self.span if self.mention.shape[-1] == 1 else self.span * (1 - self.mention[..., 0])
+        return self.span if self.mention.shape[-1] == 1 else self.span * self.mention[..., 1:].sum(-1)
 
 
 def tree_cells(trees: Trees) -> tuple[Tensor, Tensor, Tensor]:
@@ -141,7 +141,7 @@ def label_probabilities(
     assert marginals.head is not None
     if by_head is None:
         by_head = head_label_scores(scores, spans, settings, temperatures)
-    is_entity = 1 - marginals.mention[b, i, j, 0]  # [K]
+    is_entity = marginals.mention[b, i, j, 1:].sum(-1)  # [K]
     return is_entity[:, None] * torch.einsum("kn,knl->kl", marginals.head[b, i, j], by_head.exp())
 
 

@@ -101,9 +101,10 @@ def test_heads_are_those_of_the_best_tree_with_these_entities_given_their_labels
     assert number > 4
 
 
+@pytest.mark.parametrize("std", [1.5, 900.0])
 @pytest.mark.parametrize("threshold", [0.0, 0.3])
 @pytest.mark.parametrize("label", ["softmax", "ranking"])
-def test_kernels_find_what_the_tensor_operations_find(label, threshold):
+def test_kernels_find_what_the_tensor_operations_find(label, threshold, std):
     changes = [f"loss.label={label}", "decoding.method=mbr", f"decoding.threshold={threshold}"]
     changes += [
         "decoding.head_prior_weight=1.5",
@@ -111,7 +112,7 @@ def test_kernels_find_what_the_tensor_operations_find(label, threshold):
         "decoding.non_entity_bias=0.2",
     ]
     settings = Settings.read("default").with_overrides(changes)
-    scores = random_scores(SENTENCES, settings, seed=7, std=1.5)
+    scores = random_scores(SENTENCES, settings, seed=7, std=std)
     assert mbr_kernels.supports(scores, settings)
     rows, score, trees, in_tree = mbr_kernels.mbr_search(scores, settings, TEMPERATURES)
     with torch.no_grad():

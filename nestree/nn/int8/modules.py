@@ -187,8 +187,8 @@ class Int8HeadLabels:
         shape = np.broadcast(*places).shape
         rows = np.empty((3, *shape), np.int64)
         rows[:] = places[0]
-        for row, place in zip(rows, places[1:], strict=True):
-            row += place
+        for k in range(3):
+            rows[k] += places[k + 1]
         triples = rows[0].size
         index, used = np.empty((2, self.posts.shape[0] * positions), np.int64)
         distinct = min(triples, len(index)) + TILE_ROWS
