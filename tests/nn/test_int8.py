@@ -333,6 +333,7 @@ def test_labels_that_fill_whole_registers(sizes):
         assert scores.shape == (2, 32)
         assert scores.isfinite().all()
         assert labels.score_spans(*torch.zeros(4, 0, dtype=torch.long)).shape == (0, 32)
+        assert torch.equal(labels.score_spans(*torch.tensor([1, 2, 8, 7])), scores[1])  # of one span
 
 
 @needed
