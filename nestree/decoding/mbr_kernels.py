@@ -33,7 +33,7 @@ def mbr_search(
     spans = np.empty((span.size, 3), np.int64)
     count, pairs = candidate_kernel(head, is_entity, threshold, in_tree, spans)
     spans, triples = spans[:count], np.empty((4, pairs), np.int64)
-    triple_kernel(spans, triples)
+    span_words_kernel(spans, triples)
     label_scores = scores.labels.score_spans(*map(torch.from_numpy, triples))  # [pairs, L]
     by_head = as_array(label_scores.to(scores.mention.dtype)).copy()  # under autocast, they may be bfloat16
     probability = np.zeros((count, by_head.shape[1]), mention.dtype)
@@ -125,7 +125,7 @@ def candidate_kernel(head, is_entity, threshold, in_tree, spans):
 
 
 @kernel
-def triple_kernel(spans, triples):
+def span_words_kernel(spans, triples):
     """triples [4, pairs]: (b, i, j, h) for each word h of each span."""
     at = 0
     for k in range(len(spans)):

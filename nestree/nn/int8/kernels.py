@@ -561,7 +561,7 @@ def run_layer(states, out, ends, layer, work):
 
 
 @compiled
-def map_of_layer(maps, k):
+def linear_of_layer(maps, k):
     return Int8Weights(
         maps.numbers[k], maps.offsets[k], maps.scales[k], maps.bias[k], maps.inputs, maps.outputs
     )
@@ -573,14 +573,14 @@ def norm_of_layer(norms, k):
 
 
 @partial(kernel, variant=KERNEL.name)
-def embed_kernel(subwords, positions, words, places, norm, out):
-    """out [rows * D] = normalized sums of words[subwords] and places[positions]. Returns whether all of these exist."""
-    size, flat = words.shape[1], places.reshape(-1)
+def embed_kernel(subwords, positions, word_table, position_table, norm, out):
+    """out [rows * D] = layer norm of word_table[subwords] + position_table[positions]. Returns whether all exist."""
+    size, flat = word_table.shape[1], position_table.reshape(-1)
     for r in range(len(subwords)):
-        if not (0 <= subwords[r] < len(words) and 0 <= positions[r] < len(places)):
+        if not (0 <= subwords[r] < len(word_table) and 0 <= positions[r] < len(position_table)):
             return False
         for x in range(size):
-            out[r * size + x] = words[subwords[r], x]
+            out[r * size + x] = word_table[subwords[r], x]
         add_and_normalize(
             out, r * size, flat, positions[r] * size, size, norm.weight, norm.bias, norm.epsilon
         )
@@ -592,8 +592,8 @@ def run_layers(states, ends, count, layers, work):
     """All layers, whose arrays are stacked: layer k reads states[k] and writes states[k + 1], cyclically."""
     for k in range(count):
         layer = LayerWeights(
-            map_of_layer(layers.qkv, k), map_of_layer(layers.output, k), norm_of_layer(layers.output_norm, k),
-            map_of_layer(layers.up, k), map_of_layer(layers.down, k), norm_of_layer(layers.norm, k), layers.heads,
+            linear_of_layer(layers.qkv, k), linear_of_layer(layers.output, k), norm_of_layer(layers.output_norm, k),
+            linear_of_layer(layers.up, k), linear_of_layer(layers.down, k), norm_of_layer(layers.norm, k), layers.heads,
         )  # fmt: skip
         run_layer(states[k % len(states)], states[(k + 1) % len(states)], ends, layer, work)
 

@@ -298,13 +298,13 @@ class Int8Bert(Bert):
             ]
         )
         # Embeddings of positions and token type 0 [positions, D], and the norm; None: an `embeddings_project` follows.
-        self.places, self.norm = None, None
+        self.position_table, self.embedding_norm = None, None
         if not hasattr(self, "embeddings_project"):
-            self.places = to_array(embeddings["embeddings.position_embeddings.weight"])
+            self.position_table = to_array(embeddings["embeddings.position_embeddings.weight"])
             if "embeddings.token_type_embeddings.weight" in embeddings:
-                self.places += to_array(embeddings["embeddings.token_type_embeddings.weight"][0])
+                self.position_table += to_array(embeddings["embeddings.token_type_embeddings.weight"][0])
             norm = (to_array(embeddings[f"embeddings.LayerNorm.{name}"]) for name in ("weight", "bias"))
-            self.norm = Norm(*norm, np.float32(bert.config.layer_norm_eps))
+            self.embedding_norm = Norm(*norm, np.float32(bert.config.layer_norm_eps))
         self.buffers_of_thread = ThreadBuffers()
 
     def forward(
@@ -336,15 +336,15 @@ class Int8Bert(Bert):
         )
         words = subwords.reshape(-1)[index]
         table = self.get_input_embeddings().weight.numpy()
-        if self.places is None:
+        if self.position_table is None:
             with torch.autocast("cpu", enabled=False):
                 parameters = dict(self.named_parameters())
                 embedded = self.embed(parameters, torch.from_numpy(words), torch.from_numpy(positions))
             buffers[0, : rows * size] = embedded.numpy().reshape(-1)
-        elif not embed_kernel(words, positions, table, self.places, self.norm, buffers[0]):
+        elif not embed_kernel(words, positions, table, self.position_table, self.embedding_norm, buffers[0]):
             raise ModelError(
-                f"a subword or its position is beyond the {len(table)} and {len(self.places)} embeddings of this "
-                "encoder: its tokenizer belongs to another one."
+                f"a subword or its position is beyond the {len(table)} and {len(self.position_table)} embeddings of "
+                "this encoder: its tokenizer belongs to another one."
             )
         run_layers(buffers[:kept], ends, self.layers, self.layer_weights, workspace)
         return buffers[:kept, : rows * size].reshape(kept, rows, size), ends - sizes
