@@ -8,7 +8,7 @@ A backend is a module with these functions, of equal signatures:
     viterbi(potentials, lengths) -> Trees
     log_chart(chart) -> [batch, n + 1, n + 1, x]                      for sampling
     chart_bytes(potentials, gradient) -> int                          the memory that it will allocate
-    ASYNC_CHECKS: bool     it reports wrong values and lengths through `potentials.send_report`
+    ASYNC_CHECKS: bool     it writes wrong values and lengths to `potentials.error_record`
 All but the reference check values themselves.
 """
 
@@ -52,7 +52,7 @@ BACKENDS = {
     "numba": "nestree.treecrf.numba_kernels",
     "reference": "nestree.treecrf.reference",
 }  # in the order of preference
-MIN_CHECKED_BYTES = 1 << 28  # smaller charts are allocated without a check
+MIN_CHECKED_BYTES = 1 << 29  # smaller charts are allocated without a check
 MAX_TRITON_WORDS = (
     511  # spans_kernel has a program for four spans, and a CUDA grid 65,535 programs in this direction
 )
@@ -240,26 +240,42 @@ def backend_for(potentials: Potentials) -> ModuleType:
     return importlib.import_module(BACKENDS[name])
 
 
-_checked: dict[tuple[Any, ...], ModuleType] = {}  # backends by the types, shapes and devices of potentials
-MAX_CHECKED = 1024
+class Plan(NamedTuple):
+    """What follows from the types, shapes and devices of potentials."""
+
+    backend: ModuleType
+    chart_bytes: tuple[int, int]  # without and with an outside pass
+    dtype: torch.dtype | None  # to convert them to
 
 
-def checked_backend(potentials: Potentials) -> ModuleType:
-    """The backend for these potentials, whose shapes are checked unless others of the same shapes were."""
+_plans: dict[tuple[Any, ...], Plan] = {}
+MAX_PLANS = 1024
+
+
+def plan_for(potentials: Potentials) -> Plan:
+    """The plan for these potentials, whose shapes are checked unless others of the same shapes were."""
     try:
         shapes = [t if t is None else (t.shape, t.dtype, t.device, t.layout) for t in potentials]
     except (AttributeError, RuntimeError, TypeError):  # not tensors, or nested ones: the check says so
         check_shapes(potentials)
-        return backend_for(potentials)
+        return make_plan(potentials)
     key = type(potentials), _forced_backend.get(), *shapes
-    backend = _checked.get(key)
-    if backend is None:
+    plan = _plans.get(key)
+    if plan is None:
         check_shapes(potentials)
-        backend = backend_for(potentials)
-        if len(_checked) >= MAX_CHECKED:
-            _checked.clear()
-        _checked[key] = backend
-    return backend
+        plan = make_plan(potentials)
+        if len(_plans) >= MAX_PLANS:
+            _plans.clear()
+        _plans[key] = plan
+    return plan
+
+
+def make_plan(potentials: Potentials) -> Plan:
+    backend = backend_for(potentials)
+    dtypes = {t.dtype for t in potentials if t is not None}
+    wider = functools.reduce(torch.promote_types, dtypes, torch.float32)
+    sizes = backend.chart_bytes(potentials, False), backend.chart_bytes(potentials, True)
+    return Plan(backend, sizes, None if dtypes == {wider} else wider)
 
 
 def unavailable_reason(name: str, potentials: Potentials) -> str | None:
@@ -295,14 +311,14 @@ def prepare(
 
     `gradient`: whether an outside pass will run. None: if a potential requires a gradient.
     """
-    backend = checked_backend(potentials)
+    backend, chart_bytes, dtype = plan_for(potentials)
     if backend is not reference and has_tangents(potentials):
         raise BackendError('only the reference has forward-mode derivatives; use `use_backend("reference")`.')
     batch, n, device = potentials.span.shape[0], potentials.span.shape[1] - 1, potentials.span.device
     raise_pending(wait=False)
     if gradient is None:
         gradient = needs_gradient(potentials)
-    needed = backend.chart_bytes(potentials, gradient)
+    needed = chart_bytes[gradient]
     if not fits_in_memory(needed, device):
         raise ChartMemoryError(
             f"charts for {batch} sentences of up to {n} words need {needed / 2**30:.1f} GiB and {device} has "
@@ -315,9 +331,7 @@ def prepare(
         sizes = sizes.to(device, non_blocking=True)
     if backend is reference:
         check_values(potentials, sizes)
-    dtypes = {t.dtype for t in potentials if t is not None}
-    if dtypes not in ({torch.float32}, {torch.float64}):
-        dtype = functools.reduce(torch.promote_types, dtypes, torch.float32)
+    if dtype is not None:
         potentials = map_tensors(potentials, lambda tensor: tensor.to(dtype))
     return potentials, sizes, backend
 

@@ -8,7 +8,6 @@ there, NaN included.
 
 import operator
 import threading
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -266,9 +265,9 @@ def crossing_spans(spans: Tensor, batch: int, n: int) -> Tensor:
 
 
 # Errors in values on a GPU, raised without synchronizing: reading a value from a GPU blocks until the GPU has computed
-# it. So the kernels write one status word per sentence, give NaN for a sentence with invalid values, and the words are
-# copied to the host asynchronously. The next call of this package (or `raise_pending`) raises the errors that have
-# arrived by then.
+# it. So the kernels write one status word per sentence, give NaN for a sentence with invalid values, and write the
+# first error to pinned memory, where the host sees it. The next call of this package (or `raise_pending`) raises it if
+# it has arrived by then. Further errors that occur before it is raised are not recorded.
 
 # A status word: bits 0 to 4 say that a field of LexicalPotentials holds an invalid score, others as follows.
 WRONG_LENGTH = 32
@@ -276,82 +275,56 @@ NO_TREE_BIT = 64
 TOO_LARGE_BIT = 128
 
 
-class HostReport(NamedTuple):
-    """The status and the length of each sentence on the host, valid once the event is done."""
+class ErrorRecord(NamedTuple):
+    """The first error on a device: status word, sentence, its length, and n; zeros if there is none."""
 
-    tensor: Tensor  # [2, batch], pinned
+    tensor: Tensor  # [4] int32, pinned, for kernels
     array: np.ndarray  # the same memory
-    done: torch.cuda.Event
-    spare: list["HostReport"]  # where it goes when it is read: allocating takes longer than copying
 
 
-_pending: deque[tuple[HostReport, int, int]] = deque()  # with n and the number of different sentences
-_pending_lock = threading.Lock()  # for who takes a report out
-_spare: dict[tuple[int, int], list[HostReport]] = {}  # by device and batch
-MAX_SPARE = 64  # devices and batches that are remembered
+_error_records: dict[torch.device, ErrorRecord] = {}
+_error_lock = threading.Lock()
 
 
-def send_report(report: Tensor, n: int, sentences: int | None = None) -> None:
-    """Copy the report [2, batch], the status and the length of each sentence, to the host, where a later call reads it.
-
-    `sentences`: the number of different sentences, if the batch holds them several times.
-    """
-    batch = report.shape[1]
-    sentences = batch if sentences is None else sentences
-    if not report.is_cuda:
-        raise_status(report.numpy(), n, sentences)
-        return
-    if torch.cuda.is_current_stream_capturing():
-        return  # while a CUDA graph is captured nothing has a value
-    if len(_spare) > MAX_SPARE:
-        _spare.clear()
-    spare = _spare.setdefault((report.get_device(), batch), [])
-    if spare:
-        host = spare.pop()
-    else:
-        with torch.inference_mode(False):  # else calls outside inference mode could not write to it
-            pinned = torch.empty((2, batch), dtype=report.dtype, pin_memory=True)
-        host = HostReport(pinned, pinned.numpy(), torch.cuda.Event(), spare)
-    host.tensor.copy_(report, non_blocking=True)
-    host.done.record()
-    _pending.append((host, n, sentences))
+def error_record(device: torch.device) -> Tensor | None:
+    """The error record of a device; None: it cannot be allocated while a CUDA graph is captured."""
+    record = _error_records.get(device)
+    if record is None:
+        on_cuda = device.type == "cuda"
+        if on_cuda and torch.cuda.is_current_stream_capturing():
+            return None
+        with _error_lock, torch.inference_mode(False):
+            tensor = torch.zeros(4, dtype=torch.int32, pin_memory=on_cuda)
+            record = _error_records.setdefault(device, ErrorRecord(tensor, tensor.numpy()))
+    return record.tensor
 
 
 def raise_pending(wait: bool = True) -> None:
     """Raise the error of an earlier call on a GPU, if there is one. `wait`: synchronize with calls still running."""
-    if _pending and torch.cuda.is_current_stream_capturing():
-        return  # CUDA graph capture forbids queries
-    while _pending:
-        with _pending_lock:
-            if not _pending:
-                return
-            arrived = _pending[0][0].done.query()
-            if not (arrived or wait):
-                return
-            host, n, sentences = _pending.popleft()
-        if not arrived:
-            host.done.synchronize()
-        wrong = host.array.copy() if host.array[0].any() else None
-        host.spare.append(host)
-        if wrong is not None:
-            raise_status(wrong, n, sentences)
+    for device, record in tuple(_error_records.items()):
+        if not (wait or record.array[0]):
+            continue
+        if device.type == "cuda":
+            if torch.cuda.is_current_stream_capturing():
+                return  # CUDA graph capture forbids synchronization
+            torch.cuda.synchronize(device)
+        with _error_lock:
+            status, sentence, length, n = record.array.tolist()
+            record.array[:] = 0
+        if status:
+            raise PotentialsError(status_message(status, sentence, length, n))
 
 
-def raise_status(report: np.ndarray, n: int, sentences: int) -> None:
-    """Raise the error of the first sentence whose status is not zero."""
-    wrong = report[0].nonzero()[0]
-    if not len(wrong):
-        return
-    word, length = report[:, wrong[0]].tolist()
-    b = int(wrong[0]) % sentences
-    if word & WRONG_LENGTH:
-        raise PotentialsError(wrong_length_message(b, length, n))
+def status_message(status: int, sentence: int, length: int, n: int) -> str:
+    """What a status word other than zero says."""
+    if status & WRONG_LENGTH:
+        return wrong_length_message(sentence, length, n)
     for bit, name in enumerate(LexicalPotentials._fields):
-        if word & (1 << bit):
-            raise PotentialsError(invalid_score_message(b, name, "a value that is not a score"))
-    if word & NO_TREE_BIT:
-        raise PotentialsError(no_tree_message(b))
-    raise PotentialsError(
-        f"the scores of sentence {b} of the batch add up to more than float32 can sum precisely. "
+        if status & (1 << bit):
+            return invalid_score_message(sentence, name, "a value that is not a score")
+    if status & NO_TREE_BIT:
+        return no_tree_message(sentence)
+    return (
+        f"the scores of sentence {sentence} of the batch add up to more than float32 can sum precisely. "
         "Scale or center them, or pass the potentials in float64."
     )

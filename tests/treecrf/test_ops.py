@@ -74,7 +74,7 @@ def test_an_unknown_backend_and_one_that_cannot_serve_name_those_that_can(monkey
 
 
 def test_without_numba_the_reference_serves_and_numba_says_why(monkeypatch):
-    monkeypatch.setattr(ops, "_checked", {})
+    monkeypatch.setattr(ops, "_plans", {})
     monkeypatch.setattr(ops, "installed", lambda package: package != "numba")
     assert backend_name() == ops.BACKENDS["reference"]
     message = r"numba is not installed. Available: reference"
@@ -83,7 +83,7 @@ def test_without_numba_the_reference_serves_and_numba_says_why(monkeypatch):
 
 
 def test_triton_refuses_float64(monkeypatch):
-    monkeypatch.setattr(ops, "_checked", {})
+    monkeypatch.setattr(ops, "_plans", {})
     monkeypatch.setattr(ops, "installed", lambda package: True)
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     wide = single()._replace(root=torch.zeros(2, 4, dtype=torch.float64))

@@ -32,12 +32,20 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from triton.runtime import driver
 
 from nestree.treecrf.ops import fits_in_memory
-from nestree.treecrf.potentials import AnyPotentials, LexicalPotentials, Potentials, map_tensors, send_report
+from nestree.treecrf.potentials import (
+    AnyPotentials,
+    LexicalPotentials,
+    Potentials,
+    error_record,
+    map_tensors,
+    raise_pending,
+)
 from nestree.treecrf.trees import Trees
 from nestree.treecrf.triton_kernels import common
-from nestree.treecrf.triton_kernels.inside import inside_kernel, prepare_kernel, viterbi_kernel
+from nestree.treecrf.triton_kernels.inside import error_kernel, inside_kernel, prepare_kernel, viterbi_kernel
 from nestree.treecrf.triton_kernels.outside import arcs_kernel, outside_kernel, spans_kernel
 
 log = logging.getLogger(__name__)
@@ -134,7 +142,7 @@ def inside(potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Chart]:
     chart = make_chart(potentials, lengths, SCALED)
     for mode in (SCALED, LOGSPACE):
         inside_pass(chart, mode)
-    send_report(chart.report[:2], chart.exponent.shape[1])
+    report_errors(chart)
     return chart.log_z, chart
 
 
@@ -188,8 +196,7 @@ def run_inside_outside(
     """
     result = replay_graph(potentials, lengths, heads, sentences)
     if result is None:
-        result = launch_inside_outside(potentials, lengths, heads)
-        send_report(result.report[:2], potentials.span.shape[1] - 1, sentences)
+        result = launch_inside_outside(potentials, lengths, heads, sentences)
     return result.log_z, type(potentials)(*result.marginals)
 
 
@@ -201,7 +208,9 @@ class Result(NamedTuple):
     marginals: list[Any]  # the fields of the potentials; None: not computed
 
 
-def launch_inside_outside(potentials: Potentials, lengths: Tensor, heads: int | None) -> Result:
+def launch_inside_outside(
+    potentials: Potentials, lengths: Tensor, heads: int | None, sentences: int | None = None
+) -> Result:
     """Launch all kernels of an inside-outside run."""
     chart = make_chart(potentials, lengths, SCALED)
     (batch, n, _, pitch), like = chart.cells.shape, potentials.span
@@ -220,6 +229,7 @@ def launch_inside_outside(potentials: Potentials, lengths: Tensor, heads: int | 
     if heads is not None and chart.lexical:
         d_head = torch.zeros(heads, posts, posts, n, device=like.device)
     d_arc = write_marginals(chart, outer, d_span, d_inherit, d_arc, d_head)
+    report_errors(chart, sentences)
     spans, inherits = d_span.view(batch, posts, posts), d_inherit.view(batch, posts, posts)
     marginals: list[Any] = [spans, d_arc.view(batch, n, n), d_root.view(batch, n), inherits, d_head]
     return Result(chart.log_z, chart.report, marginals[: 5 if chart.lexical else 1])
@@ -228,8 +238,9 @@ def launch_inside_outside(potentials: Potentials, lengths: Tensor, heads: int | 
 # CUDA graphs. Launching the seven kernels of a run takes longer than a small run itself, so runs of shapes that recur
 # are captured once and replayed.
 
-MAX_CHART_BYTES = 1 << 28  # of a run: larger ones keep the GPU busy while kernels are launched
-MAX_GRAPH_BYTES = 1 << 30  # of the charts of all graphs
+MAX_CHART_BYTES = 1 << 29  # of a run: larger ones keep the GPU busy while kernels are launched
+MAX_GRAPH_BYTES = 1 << 30  # of the charts of all graphs, and at most
+MAX_GRAPH_SHARE = 1 / 32  # of the memory of the device
 MAX_GRAPHS = 32  # shapes that are remembered, the most recently used ones
 CALLS_BEFORE_CAPTURE = 3  # of a shape
 
@@ -240,7 +251,7 @@ class Captured(NamedTuple):
     graph: torch.cuda.CUDAGraph
     inputs: list[Tensor]  # the potentials that there are, and the lengths as floats
     result: Result
-    report: Tensor  # [2, batch] status and length of each sentence
+    outputs: list[Tensor]  # log Z and the marginals that there are
     chart_bytes: int
 
 
@@ -253,35 +264,46 @@ _graphs_lock = threading.Lock()  # a graph has one set of inputs and outputs
 def replay_graph(
     potentials: Potentials, lengths: Tensor, heads: int | None, sentences: int | None
 ) -> Result | None:
-    """The result of a run by its CUDA graph, whose report is sent; None: there is no graph for this shape."""
-    span, needed = potentials.span, chart_bytes(potentials, True)
-    if not span.is_cuda or not 0 < needed <= MAX_CHART_BYTES:
-        return None
-    if torch.cuda.is_current_stream_capturing():
+    """The result of a run by its CUDA graph; None: there is no graph for this shape."""
+    span = potentials.span
+    if not span.is_cuda or torch.cuda.is_current_stream_capturing():
         return None
     inputs = [tensor for tensor in potentials if tensor is not None]
-    stream = torch.cuda.current_stream(span.device)
-    key = (stream, lengths.dtype, heads, *(tensor.shape for tensor in inputs))
+    stream = driver.active.get_current_stream(span.get_device())
+    key = (span.device, stream, heads, sentences, *(tensor.shape for tensor in inputs))
     with _graphs_lock:
         captured = _graphs.pop(key, 0)
-        if captured == CALLS_BEFORE_CAPTURE:
-            while graph_bytes() + needed > MAX_GRAPH_BYTES:
-                del _graphs[next(iter(_graphs))]
-            captured = capture_graph(potentials, lengths, heads)
-        _graphs[key] = captured + 1 if isinstance(captured, int) else captured
+        if isinstance(captured, int):
+            captured = count_or_capture(captured, potentials, lengths, heads, sentences)
+            if captured is None:
+                return None
+        _graphs[key] = captured
         if len(_graphs) > MAX_GRAPHS:
             del _graphs[next(iter(_graphs))]
         if isinstance(captured, int):
             return None
         torch._foreach_copy_(captured.inputs, [*inputs, as_floats(lengths)])
         captured.graph.replay()
-        log_z, report, marginals = captured.result
-        outputs = [log_z, *(tensor for tensor in marginals if tensor is not None)]
-        copies = [torch.empty_like(tensor) for tensor in outputs]
-        torch._foreach_copy_(copies, outputs)
-        send_report(captured.report, span.shape[1] - 1, sentences)  # before another thread replays the graph
-    left = iter(copies)
-    return Result(next(left), report, [None if tensor is None else next(left) for tensor in marginals])
+        copies = iter(torch._foreach_mul(captured.outputs, 1.0))  # one call: faster than as many clones
+    log_z, marginals = next(copies), captured.result.marginals
+    copied = [None if tensor is None else next(copies) for tensor in marginals]
+    return Result(log_z, captured.result.report, copied)
+
+
+def count_or_capture(
+    calls: int, potentials: Potentials, lengths: Tensor, heads: int | None, sentences: int | None
+) -> Captured | int | None:
+    """The graph of a shape that had so many calls, or one call more; None: its charts are too large, or empty."""
+    needed, device = chart_bytes(potentials, True), potentials.span.device
+    total = torch.cuda.get_device_properties(device).total_memory
+    limit = min(MAX_GRAPH_BYTES, int(MAX_GRAPH_SHARE * total))
+    if not 0 < needed <= min(MAX_CHART_BYTES, limit):
+        return None
+    if calls != CALLS_BEFORE_CAPTURE:
+        return calls + 1
+    while graph_bytes() + needed > limit:
+        del _graphs[next(iter(_graphs))]
+    return capture_graph(potentials, lengths, heads, sentences)
 
 
 def graph_bytes() -> int:
@@ -294,7 +316,9 @@ def as_floats(lengths: Tensor) -> Tensor:
     return lengths.contiguous().view(torch.float32)
 
 
-def capture_graph(potentials: Potentials, lengths: Tensor, heads: int | None) -> Captured | int:
+def capture_graph(
+    potentials: Potentials, lengths: Tensor, heads: int | None, sentences: int | None
+) -> Captured | int:
     """The graph of a run; a number beyond CALLS_BEFORE_CAPTURE if it cannot be captured, so that nobody tries again."""
     collecting = gc.isenabled()
     gc.disable()  # a collection that frees another graph would break the capture
@@ -302,11 +326,12 @@ def capture_graph(potentials: Potentials, lengths: Tensor, heads: int | None) ->
         with torch.inference_mode(False), torch.no_grad():
             own = map_tensors(potentials, Tensor.clone)
             own_lengths, graph = lengths.clone(), torch.cuda.CUDAGraph()
-            launch_inside_outside(own, own_lengths, heads)  # kernels are compiled and loaded
+            launch_inside_outside(own, own_lengths, heads, sentences)  # kernels are compiled and loaded
             with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-                result = launch_inside_outside(own, own_lengths, heads)
+                result = launch_inside_outside(own, own_lengths, heads, sentences)
         inputs = [*(tensor for tensor in own if tensor is not None), as_floats(own_lengths)]
-        return Captured(graph, inputs, result, result.report[:2], chart_bytes(potentials, True))
+        outputs = [result.log_z, *(tensor for tensor in result.marginals if tensor is not None)]
+        return Captured(graph, inputs, result, outputs, chart_bytes(potentials, True))
     except RuntimeError as why:  # out of memory included
         log.info("an inside-outside run cannot be captured as a CUDA graph: %s", why)
         return CALLS_BEFORE_CAPTURE + 1
@@ -410,6 +435,16 @@ def write_marginals(
     return (d_arc if parts == 1 else partial_sums.sum(0)).clamp_(max=1.0)  # rounding may lead beyond 1
 
 
+def report_errors(chart: Chart, sentences: int | None = None) -> None:
+    """Have the first error of the batch raised later; `sentences`: as in run_inside_outside."""
+    (batch, n), device = chart.exponent.shape[:2], chart.exponent.device
+    record = error_record(device)
+    if batch > 0 and record is not None:
+        error_kernel[(1,)](chart.report, record, batch, sentences or batch, n, BLOCK=256, num_warps=4)
+    if device.type != "cuda":
+        raise_pending()
+
+
 def launch(shape: Shape, mode: int, batch: int, device: torch.device) -> dict[str, int | bool]:
     """The shape as kernel arguments. Programs that wait for each other must run at the same time."""
     if mode == LOGSPACE:
@@ -426,7 +461,7 @@ def viterbi(potentials: Potentials, lengths: Tensor) -> Trees:
     """The best tree of each sentence."""
     chart = make_chart(potentials, lengths, VITERBI)
     inside_pass(chart, VITERBI)
-    send_report(chart.report[:2], chart.exponent.shape[1])
+    report_errors(chart)
     batch, n, device, lexical = *chart.exponent.shape[:2], chart.log_z.device, chart.lexical
     spans = torch.full((batch, 2 * n - 1, 3 if lexical else 2), -1, device=device)
     arcs = torch.full((batch, n - 1, 2), -1, device=device)

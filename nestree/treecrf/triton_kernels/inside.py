@@ -575,3 +575,19 @@ def viterbi_kernel(
             tl.store(stack + depth * 4 + 6, left_head)
             tl.store(stack + depth * 4 + 7, index + 1)
             depth += 2
+
+
+@triton.jit(do_not_specialize=["batch", "sentences", "n"])
+def error_kernel(report, record, batch, sentences, n, BLOCK: tl.constexpr):
+    """Write the first error of a batch to the record (see ErrorRecord) unless there is one already."""
+    first = batch
+    for start in range(0, batch, BLOCK):
+        b = start + tl.arange(0, BLOCK)
+        status = tl.load(report + b, b < batch, other=0)
+        first = tl.minimum(first, tl.min(tl.where(status != 0, b, batch), 0))
+    if first < batch:
+        if tl.load(record) == 0:
+            tl.store(record + 1, first % sentences)
+            tl.store(record + 2, tl.load(report + batch + first))
+            tl.store(record + 3, n)
+            tl.store(record, tl.load(report + first))
