@@ -73,7 +73,7 @@ def log_partition(potentials: Potentials, lengths: Lengths) -> Tensor:
     if backend is reference or not needs_gradient(potentials):
         log_z, _ = backend.inside(potentials, lengths)
         return check_log_z(log_z, backend)
-    heads = isinstance(potentials, LexicalPotentials) and needs_gradient((potentials.head,))
+    heads = has_head(potentials) and potentials.head.requires_grad  # type: ignore[union-attr]
     with torch.no_grad():
         log_z, probabilities = backend.inside_outside(potentials, lengths, heads)
     return differentiable(check_log_z(log_z, backend), probabilities, potentials)
@@ -418,13 +418,13 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 def differentiable(log_z: Tensor, marginals: Potentials, potentials: Potentials) -> Tensor:
     """The same log Z; its gradient in the potentials is the marginals."""
-    if not needs_gradient(potentials):
-        return log_z
     pairs = [
         (tensor, probability)
         for tensor, probability in zip(potentials, marginals, strict=True)
         if tensor is not None and probability is not None and tensor.requires_grad
     ]
+    if not (pairs and torch.is_grad_enabled()):
+        return log_z
     tensors, probabilities = zip(*pairs, strict=True)
     result: Tensor = _LogPartition.apply((log_z,), probabilities, *tensors)  # type: ignore[no-untyped-call]
     return result

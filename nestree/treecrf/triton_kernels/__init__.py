@@ -269,8 +269,9 @@ def replay_graph(
     if not span.is_cuda or torch.cuda.is_current_stream_capturing():
         return None
     inputs = [tensor for tensor in potentials if tensor is not None]
-    stream = driver.active.get_current_stream(span.get_device())
-    key = (span.device, stream, heads, sentences, *(tensor.shape for tensor in inputs))
+    device = span.get_device()
+    stream = driver.active.get_current_stream(device)
+    key = (device, stream, heads, sentences, *[tensor.shape for tensor in inputs])
     with _graphs_lock:
         captured = _graphs.pop(key, 0)
         if isinstance(captured, int):
