@@ -49,7 +49,8 @@ def mbr_search(
         prior = -decoding.head_prior_weight * np.logaddexp(
             0, -as_array(scores.head_prior.to(scores.mention.dtype))
         )
-    evidence, rows = np.zeros_like(head), np.empty((probability.size, 5), np.int64)
+    evidence, rows = head, np.empty((probability.size, 5), np.int64)
+    evidence.fill(0)  # the array is reused
     score = np.empty(len(rows), mention.dtype)
     penalty = float(decoding.head_sharing_penalty)
     found = entity_kernel(

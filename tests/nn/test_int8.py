@@ -75,24 +75,31 @@ def test_row_operations():
     from nestree.nn.int8 import kernels
 
     @numba.njit
-    def run(x, y, other, weight, bias, scores, width):
+    def run(x, y, other, weight, bias, scores, width, columns):
         kernels.gelu(x, 0, 32)
         kernels.add_and_normalize(y, 0, other, 0, 32, weight, bias, np.float32(1e-5))
-        return kernels.exp_row(scores, 0, width, kernels.row_max(scores, 0, width))
+        kernels.softmax_four_rows(scores, 2, 20, width)
+        kernels.transpose(scores, 2, 20, 4, width, columns, 1, 7)
 
     random = np.random.default_rng(1)
     x = np.concatenate([random.normal(size=24), [-9, -4.5, -1e-6, 0, 1e-6, 4.5, 9, 300]]).astype(np.float32)
     y, other, weight, bias = random.normal(size=(4, 32)).astype(np.float32)
-    scores = np.array([-200, -3, 0.5, 2, -1, np.nan, np.nan, np.nan], np.float32)  # five, and what is beyond
+    scores = np.full(
+        (5, 20), np.nan, np.float32
+    )  # four rows from the third number on, and what lies around them
+    rows = scores.reshape(-1)[2:82].reshape(4, 20)
+    rows[:, :11] = 3 * random.normal(size=(4, 11))
+    rows[0, :3], rows[1, :2] = (-200, 90, 89), -np.inf
     gelu = nn.functional.gelu(torch.from_numpy(x.copy()))
     sums = torch.from_numpy(y + other)
     normal = nn.functional.layer_norm(sums, [32], torch.from_numpy(weight), torch.from_numpy(bias), 1e-5)
-    exponentials = np.exp(scores[:5] - 2)
-    total = run(x, y, other, weight, bias, scores, 5)
+    softmax = torch.from_numpy(rows[:, :11].copy()).softmax(-1).numpy()
+    columns = np.full((20, 7), np.nan, np.float32)
+    run(x, y, other, weight, bias, scores.reshape(-1), 11, columns.reshape(-1))
     torch.testing.assert_close(torch.from_numpy(x), gelu, rtol=1e-4, atol=4e-4)
     torch.testing.assert_close(torch.from_numpy(y), normal, rtol=1e-5, atol=1e-5)
-    assert scores[:5] == pytest.approx(exponentials, rel=1e-6, abs=1e-30)
-    assert total == pytest.approx(exponentials.sum(), rel=1e-6)
+    assert rows[:, :11] == pytest.approx(softmax, rel=1e-6, abs=1e-30)
+    assert np.array_equal(columns.reshape(-1)[1:78].reshape(11, 7)[:, :4], rows[:, :11].T)
 
 
 class ReferenceBert(Bert):

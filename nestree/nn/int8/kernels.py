@@ -1,7 +1,7 @@
 """Kernels of CPU inference in 8 bits: operations on rows, products, and whole layers of the BERT family.
 
 A row is a stretch of an array, given as the array and the index of its first number. Rows of vectors have a multiple of
-16 numbers; those of `row_max`, `exp_row` and `multiply_four_rows` may have any, and are touched up to OVERHANG beyond.
+16 numbers; those of `softmax_four_rows` and `multiply_four_rows` may have any, and are touched up to OVERHANG beyond.
 
 Products: a number is an integer from -127 to 127 times a scale: of its row, for inputs; of its output, for weights.
 Integers are multiplied and summed exactly, in 32 bits, so that every kernel gives the same sums; the scales come last.
@@ -28,7 +28,7 @@ from numba.extending import intrinsic
 from torch import Tensor
 
 from nestree.nn.int8 import selected_kernel
-from nestree.treecrf.numba_kernels.simd import FUSED, LN2, Code, Value, compiled, kernel, scale
+from nestree.treecrf.numba_kernels.simd import FUSED, LN2, Code, Value, compiled, kernel
 
 KERNEL = selected_kernel()
 INT8_MAX = 127.0
@@ -249,34 +249,62 @@ def multiply_four_rows(code, out, at, step, w, w_at, w_step, a, a_at, a_step, co
 
 
 @row_intrinsic(WIDE)
-def row_max(code, row, at, width) -> Value:
-    """The largest number of a row of any width."""
-    none = code.constant(-math.inf)
-    largest = code.variable(none)
+def softmax_four_rows(code, rows, at, step, width) -> None:
+    """Softmax over each of four rows of any width; four at once, as the operations on one depend on each other."""
+    builder, none, index = code.builder, code.constant(-math.inf), width.type
+    starts = [builder.add(at, builder.mul(step, index(r))) for r in range(4)]
+    largest = [code.variable(none) for _ in starts]
+    sums = [code.variable(code.constant(0.0)) for _ in starts]
     with code.registers(width) as (x, valid):
-        numbers = code.builder.select(valid, code.load_at(row, at, x), none)
-        code.builder.store(code.larger(numbers, code.builder.load(largest)), largest)
-    return code.maximum(largest)
+        for start, variable in zip(starts, largest, strict=True):
+            numbers = builder.select(valid, code.load_at(rows, start, x), none)
+            builder.store(code.larger(numbers, builder.load(variable)), variable)
+    tops = [code.everywhere(code.maximum(variable)) for variable in largest]
+    with code.registers(width) as (x, valid):
+        for start, top, variable in zip(starts, tops, sums, strict=True):
+            number = builder.fsub(code.load_at(rows, start, x), top)
+            number = code.larger(number, code.constant(MIN_EXPONENT))
+            # number = whole * ln 2 + rest
+            whole = code.call("roundeven", builder.fmul(number, code.constant(1 / LN2)))
+            rest = builder.fsub(number, builder.fmul(whole, code.constant(LN2), flags=FUSED), flags=FUSED)
+            result = code.polynomial(EXP_COEFFICIENTS, rest)
+            power = builder.shl(builder.fptosi(whole, code.whole), code.constant(23, code.whole))
+            result = builder.bitcast(builder.add(builder.bitcast(result, code.whole), power), code.vector)
+            result = builder.select(valid, result, code.constant(0.0))
+            code.store(result, rows, builder.add(start, x))
+            code.add(variable, result)
+    factors = [code.everywhere(builder.fdiv(FLOAT(1.0), code.total(variable))) for variable in sums]
+    with code.registers(width) as (x, _):
+        for start, factor in zip(starts, factors, strict=True):
+            number = builder.fmul(code.load_at(rows, start, x), factor)
+            code.store(number, rows, builder.add(start, x))
 
 
-@row_intrinsic(WIDE)
-def exp_row(code, row, at, width, top) -> Value:
-    """row = exp(row - top), for a top that no number exceeds. Returns their sum."""
-    builder = code.builder
-    top, sums = code.everywhere(top), code.variable(code.constant(0.0))
-    with code.registers(width) as (x, valid):
-        number = builder.fsub(code.load_at(row, at, x), top)
-        number = code.larger(number, code.constant(MIN_EXPONENT))
-        # number = whole * ln 2 + rest
-        whole = code.call("roundeven", builder.fmul(number, code.constant(1 / LN2)))
-        rest = builder.fsub(number, builder.fmul(whole, code.constant(LN2), flags=FUSED), flags=FUSED)
-        result = code.polynomial(EXP_COEFFICIENTS, rest)
-        power = builder.shl(builder.fptosi(whole, code.whole), code.constant(23, code.whole))
-        result = builder.bitcast(builder.add(builder.bitcast(result, code.whole), power), code.vector)
-        result = builder.select(valid, result, code.constant(0.0))
-        code.store(result, row, builder.add(at, x))
-        code.add(sums, result)
-    return code.total(sums)
+@row_intrinsic()
+def transpose(code, rows, at, step, count, width, out, out_at, out_step) -> None:
+    """out[x, r] = rows[r, x] for r < count and x < width, in squares of 4 x 4: up to three more of each are touched."""
+    builder, index, four = code.builder, width.type, ir.VectorType(FLOAT, 4)
+
+    def pointer(array: Value, position: Value) -> Value:
+        return builder.bitcast(builder.gep(array, [position]), four.as_pointer())
+
+    def shuffle(a: Value, b: Value, *lanes: int) -> Value:
+        return builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(INT32, 4), lanes))
+
+    with cgutils.for_range_slice(builder, index(0), count, index(4), index) as (r, _):
+        starts = [builder.add(at, builder.mul(step, builder.add(r, index(k)))) for k in range(4)]
+        with cgutils.for_range_slice(builder, index(0), width, index(4), index) as (x, _):
+            a, b, c, d = (builder.load(pointer(rows, builder.add(s, x)), align=4) for s in starts)
+            low, high = shuffle(a, b, 0, 4, 1, 5), shuffle(a, b, 2, 6, 3, 7)
+            other_low, other_high = shuffle(c, d, 0, 4, 1, 5), shuffle(c, d, 2, 6, 3, 7)
+            columns = [
+                shuffle(one, two, *lanes)
+                for one, two in ((low, other_low), (high, other_high))
+                for lanes in ((0, 1, 4, 5), (2, 3, 6, 7))
+            ]
+            for k, column in enumerate(columns):
+                to = builder.add(builder.mul(out_step, builder.add(x, index(k))), r)
+                builder.store(column, pointer(out, builder.add(out_at, to)), align=4)
 
 
 # Products
@@ -445,7 +473,7 @@ def linear_reference(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 # Layers of the BERT family
 
-ROWS = 64  # that go through a layer together, or more, as windows are whole
+ROWS = 96  # that go through a layer together, or more, as windows are whole
 
 
 class Norm(NamedTuple):
@@ -472,7 +500,7 @@ class Workspace(NamedTuple):
     numbers: np.ndarray  # [rows * hidden] int8
     scales: np.ndarray  # [rows]
     qkv: np.ndarray  # [rows * 3 D]
-    keys: np.ndarray  # [size of a head * longest window]
+    keys: np.ndarray  # [(size of a head + 3) * longest window] of one head, transposed
     attention: np.ndarray  # [4 * longest window]
     context: np.ndarray  # [rows * D]
     middle: np.ndarray  # [rows * D]
@@ -487,7 +515,7 @@ def allocate_workspace(layer: LayerWeights, longest: int) -> Workspace:
         np.empty(rows * max(hidden, size), KERNEL.input_type),
         np.ones(rows, np.float32),
         np.empty(rows * 3 * size, np.float32),
-        np.zeros(size // layer.heads * width, np.float32),  # what is read beyond a window must be finite
+        np.empty((size // layer.heads + 3) * width, np.float32),
         np.empty(4 * width, np.float32),
         np.empty(rows * size, np.float32),
         np.empty(rows * size, np.float32),
@@ -500,17 +528,13 @@ def attend(qkv, first, count, size, heads, keys, attention, context):
     """context = attention within one window of `count` rows from `first` on. Up to three more rows are written."""
     head_size, step, width = size // heads, 3 * size, count + OVERHANG
     for head in range(0, size, head_size):
-        for j in range(count):
-            for d in range(head_size):
-                keys[d * width + j] = qkv[(first + j) * step + size + head + d]
+        transpose(qkv, first * step + size + head, step, count, head_size, keys, 0, width)
         values = first * step + 2 * size + head
         for i in range(first, first + count, 4):
             multiply_four_rows(
                 attention, 0, width, qkv, i * step + head, step, keys, 0, width, head_size, count
             )
-            for r in range(min(4, first + count - i)):
-                total = exp_row(attention, r * width, count, row_max(attention, r * width, count))
-                scale(attention, r * width, count, 1 / total, attention, r * width)
+            softmax_four_rows(attention, 0, width, count)
             multiply_four_rows(
                 context, i * size + head, size, attention, 0, width, qkv, values, step, count, head_size
             )
@@ -730,9 +754,9 @@ def write_products(work, row, posts, start, size, channels, chart, chart_at, row
     `lower`: left of the diagonal, too, but not on it.
     """
     width, pitch = posts + OVERHANG, size + OUTPUTS
-    for j in range(start, posts):
-        for d in range(size):
-            work.columns[d * width + j] = work.sides[(row + j) * 2 * size + size + d]
+    transpose(
+        work.sides, (row + start) * 2 * size + size, 2 * size, posts - start, size, work.columns, start, width
+    )
     for line in range(0, posts * channels, 4):
         begin = start if lower else line // channels + 1
         at = (row * channels + line) * pitch

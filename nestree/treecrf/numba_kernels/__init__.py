@@ -71,10 +71,9 @@ def inside_outside(
         shapes[4] = (*scores.span.shape, scores.root.shape[1]) if heads else (1, 0, 0, 0)
         marginals = type(scores)(*(np.zeros(shape, scores.span.dtype) for shape in shapes))
         log_z, _ = sums(scores, sizes, marginals)
-    tensors: list[Any] = [
-        torch.from_numpy(np.minimum(array, 1, out=array))  # rounding may lead beyond 1
-        for array in marginals[: 5 if heads else 4]
-    ]
+    for array in marginals[:4]:
+        np.minimum(array, 1, out=array)  # rounding may lead beyond 1; kernels limit those of heads
+    tensors: list[Any] = [torch.from_numpy(array) for array in marginals[: 5 if heads else 4]]
     return log_z, type(potentials)(*tensors)
 
 

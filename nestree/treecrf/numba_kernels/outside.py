@@ -133,7 +133,8 @@ def outside_span(s, i, j, total, outside, head_marginals, scratch):
         outside.span[i, j] = inverse * dot(headed, headed_at, row, PAD, width)
         if head_marginals.size:
             for x in range(width):
-                head_marginals[i, j, i + x] = inverse * headed[headed_at + x] * row[PAD + x]
+                # rounding may lead beyond 1
+                head_marginals[i, j, i + x] = min(inverse * headed[headed_at + x] * row[PAD + x], 1.0)
         if s.has_zero[i, j]:
             zero_impossible(row, PAD, width, headed, headed_at)
         if s.head.size:
@@ -229,7 +230,7 @@ def log_outside(cells, scores, b, n, log_z, marginals, head_marginals, outer, ar
                 marginals.span[b, i, j] += probability
                 marginals.inherit[b, i, j] += math.exp(cells[at + x] + lent)
                 if head_marginals.size:
-                    head_marginals[i, j, x] = probability
+                    head_marginals[i, j, x] = min(probability, 1.0)
                 if width == n:
                     marginals.root[b, x] = probability
 
