@@ -49,6 +49,7 @@ from nestree.nn.scorers import (
     Biaffine,
     HeadPrior,
     LabelScorer,
+    LazyHeadLabels,
     LowRankTriaffine,
     Scorer,
     Scores,
@@ -172,12 +173,10 @@ class Int8LabelScorer(nn.Module):
 
 
 @dataclass(frozen=True)
-class Int8HeadLabels:
-    """As `LazyHeadLabels`: only words and fenceposts of chosen spans go through the network."""
+class Int8HeadLabels(LazyHeadLabels):
+    """The same in one kernel."""
 
-    posts: Tensor  # [B, n + 1, D]
-    words: Tensor  # [B, n + 1, D] from position 1 on
-    scorer: Int8LabelScorer
+    scorer: Int8LabelScorer  # type: ignore[assignment]
 
     def score_spans(self, b: Tensor, i: Tensor, j: Tensor, h: Tensor | None) -> Tensor:
         assert h is not None, "these labels depend on heads"
@@ -203,9 +202,6 @@ class Int8HeadLabels:
         if not exist:
             raise IndexError(f"spans or heads lie beyond the {positions - 1} words of a sentence.")
         return torch.from_numpy(out.reshape(*shape, len(weights.bias)))
-
-    def chart(self) -> Tensor:
-        raise ModelError("labels that depend on heads have no chart of spans alone.")
 
 
 def label_scorer_supported(scorer: LabelScorer) -> bool:
