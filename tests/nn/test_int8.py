@@ -75,11 +75,12 @@ def test_row_operations():
     from nestree.nn.int8 import kernels
 
     @numba.njit
-    def run(x, y, other, weight, bias, scores, width, columns):
+    def run(x, y, other, weight, bias, scores, width, columns, cos, sin):
         kernels.gelu(x, 0, 32)
         kernels.add_and_normalize(y, 0, other, 0, 32, weight, bias, np.float32(1e-5))
         kernels.softmax_four_rows(scores, 2, 20, width)
         kernels.transpose(scores, 2, 20, 4, width, columns, 1, 7)
+        return kernels.leaky_relu(other, 0, 32, np.float32(0.1)), kernels.rotate(weight, 0, 16, cos, sin, 32)
 
     random = np.random.default_rng(1)
     x = np.concatenate([random.normal(size=24), [-9, -4.5, -1e-6, 0, 1e-6, 4.5, 9, 300]]).astype(np.float32)
@@ -95,10 +96,16 @@ def test_row_operations():
     normal = nn.functional.layer_norm(sums, [32], torch.from_numpy(weight), torch.from_numpy(bias), 1e-5)
     softmax = torch.from_numpy(rows[:, :11].copy()).softmax(-1).numpy()
     columns = np.full((20, 7), np.nan, np.float32)
-    run(x, y, other, weight, bias, scores.reshape(-1), 11, columns.reshape(-1))
+    cos, sin = random.normal(size=(2, 64)).astype(np.float32)
+    leaky = nn.functional.leaky_relu(torch.from_numpy(other.copy()), 0.1)
+    rotated = weight * cos[32:] + np.roll(weight, 16) * sin[32:]
+    maxima = run(x, y, other, weight, bias, scores.reshape(-1), 11, columns.reshape(-1), cos, sin)
     torch.testing.assert_close(torch.from_numpy(x), gelu, rtol=1e-4, atol=4e-4)
     torch.testing.assert_close(torch.from_numpy(y), normal, rtol=1e-5, atol=1e-5)
     assert rows[:, :11] == pytest.approx(softmax, rel=1e-6, abs=1e-30)
+    torch.testing.assert_close(torch.from_numpy(other), leaky)
+    assert weight == pytest.approx(rotated, rel=1e-5, abs=1e-6)
+    assert maxima == (np.abs(other).max(), np.abs(weight).max())
     assert np.array_equal(columns.reshape(-1)[1:78].reshape(11, 7)[:, :4], rows[:, :11].T)
 
 

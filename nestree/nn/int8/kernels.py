@@ -214,6 +214,45 @@ def add_and_normalize(code, row, at, other, other_at, width, weight, bias, epsil
     return code.maximum(largest)
 
 
+@row_intrinsic(REGISTERS)
+def leaky_relu(code, row, at, width, slope) -> Value:
+    """row = max(row, slope * row). Returns the largest absolute value."""
+    largest, slopes = code.variable(code.constant(0.0)), code.everywhere(slope)
+
+    def update(x: Value) -> None:
+        number = code.load_at(row, at, x)
+        number = code.larger(number, code.builder.fmul(number, slopes))
+        code.store(number, row, code.builder.add(at, x))
+        code.keep_abs_max(largest, number)
+
+    code.for_each_register(width, update)
+    return code.maximum(largest)
+
+
+@row_intrinsic()
+def rotate(code, row, at, middle, cos, sin, start) -> Value:
+    """Rotary position embeddings: pairs of numbers, in two halves of `middle`, rotated by the angles from `start` on.
+
+    Returns the largest absolute value.
+    """
+    builder, largest = code.builder, code.variable(code.constant(0.0))
+    halves = at, builder.add(at, middle)
+    angles = start, builder.add(start, middle)
+
+    def update(x: Value) -> None:
+        one, other = (code.load_at(row, half, x) for half in halves)
+        for half, angle, (same, opposite) in zip(halves, angles, ((one, other), (other, one)), strict=True):
+            number = builder.fadd(
+                builder.fmul(same, code.load_at(cos, angle, x)),
+                builder.fmul(opposite, code.load_at(sin, angle, x)),
+            )
+            code.store(number, row, builder.add(half, x))
+            code.keep_abs_max(largest, number)
+
+    code.for_each_register(middle, update)
+    return code.maximum(largest)
+
+
 @row_intrinsic(WIDE)
 def multiply_four_rows(code, out, at, step, w, w_at, w_step, a, a_at, a_step, count, width) -> None:
     """out[r, x] = sum over t < count of w[r, t] * a[t, x], for four rows r and all x < width."""
@@ -709,18 +748,6 @@ def allocate_scorer_workspace(weights: ScorerWeights, longest: int) -> ScorerWor
 
 
 @compiled
-def leaky_relu_rotary(rows, at, size, slope, cos, sin, rotary_start):
-    """Leaky ReLU of one row and, if there are rotations, rotary position embeddings, those from `rotary_start` on."""
-    for x in range(at, at + size):
-        rows[x] = max(rows[x], slope * rows[x])
-    middle = size // 2
-    for x in range(middle if cos.size else 0):
-        one, other = rows[at + x], rows[at + middle + x]
-        rows[at + x] = one * cos[rotary_start + x] + other * sin[rotary_start + x]
-        rows[at + middle + x] = other * cos[rotary_start + middle + x] + one * sin[rotary_start + middle + x]
-
-
-@compiled
 def project_sides(vectors, lengths, first, last, n, inputs, first_map, second_map, weights, cos, sin, work):
     """Both sides of a biaffine product in `work.sides`, and the left one times the weights in `work.left_products`.
 
@@ -737,12 +764,13 @@ def project_sides(vectors, lengths, first, last, n, inputs, first_map, second_ma
     row = 0
     for b in range(first, last):
         for position in range(lengths[b] + 1):
-            at = row * 2 * size
-            leaky_relu_rotary(work.sides, at, size, weights.slope, cos, sin, position * size)
-            leaky_relu_rotary(work.sides, at + size, size, weights.slope, cos, sin, position * size)
-            work.scales[row] = quantize_row(
-                work.sides, at, size, abs_max(work.sides, at, size), work.numbers, row * size
-            )
+            at, angle = row * 2 * size, position * size
+            leaky_relu(work.sides, at + size, size, weights.slope)
+            largest = leaky_relu(work.sides, at, size, weights.slope)
+            if cos.size:
+                rotate(work.sides, at + size, size // 2, cos, sin, angle)
+                largest = rotate(work.sides, at, size // 2, cos, sin, angle)
+            work.scales[row] = quantize_row(work.sides, at, size, largest, work.numbers, row * size)
             row += 1
     multiply(work.numbers, work.scales, row, second_map, work.left_products, 0)
 
@@ -922,9 +950,7 @@ def label_kernel(posts, words, rows, weights, work, index, used, vectors, out):
             multiply(work.numbers, work.scales, block, mlp, work.hidden, 0)
             for r in range(block):
                 at = r * size
-                for x in range(at, at + size):
-                    work.hidden[x] = max(work.hidden[x], weights.slope * work.hidden[x])
-                largest = abs_max(work.hidden, at, size)
+                largest = leaky_relu(work.hidden, at, size, weights.slope)
                 work.scales[r] = quantize_row(work.hidden, at, size, largest, work.numbers, at)
             multiply(work.numbers, work.scales, block, second, vectors, side * pitch + start * rank)
     for first in range(0, triples, 4):
