@@ -60,6 +60,7 @@ class Selection:
     questions: int = 0  # to answer, if single spans are asked about
     pool_sentences: int = 0
     pool_words: int = 0
+    excluded_words: int = 0  # of them
     excluded: int = 0  # units that are annotated already
     duplicates: int = 0  # candidates with the words of another one
     notes: list[str] = field(default_factory=list)  # sentences for the user
@@ -202,6 +203,7 @@ def select(
             result.pool_words += each.words
             if seen and all(sentence_key(sentence) in seen for sentence in each.sentences):
                 result.excluded += 1
+                result.excluded_words += each.words
                 continue
             buffer.append(each)
             buffered += each.words
@@ -257,7 +259,7 @@ def make_notes(
     spent = result.questions if partial else result.words
     if not result.documents and not partial and result.pool_words:
         nothing = f"nothing fits into a budget of {budget:,} words. Give a larger one."
-        notes.append("the whole pool is excluded." if result.pool_words <= budget else nothing)
+        notes.append("the whole pool is excluded." if result.excluded_words == result.pool_words else nothing)
     elif partial and spent < budget:
         notes.append(f"the pool has only {spent:,} spans to ask about: all of them are asked.")
     elif not partial and result.pool_words <= budget:

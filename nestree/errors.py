@@ -39,6 +39,11 @@ def plural(n: int, noun: str) -> str:
     return f"{n:,} {noun}"
 
 
+def one_line(text: str) -> str:
+    """The text with escape sequences in place of line breaks, which names, labels and texts may contain."""
+    return text.replace("\n", "\\n")
+
+
 class NestreeError(Exception):
     """The base class of all errors that nestree raises on purpose."""
 

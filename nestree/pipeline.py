@@ -49,7 +49,7 @@ from nestree.decoding.constraints import (
     parse_char_spans,
 )
 from nestree.decoding.uncertainty import span_doubts, uncertainty
-from nestree.errors import ChartMemoryError, InputError, NestreeError
+from nestree.errors import ChartMemoryError, DataError, InputError, NestreeError
 from nestree.model import OnnxRecognizer, Recognizer, autocast, eval_mode
 from nestree.model_card import label_descriptions
 from nestree.nn.batch import BATCH_WORDS, MAX_SENTENCE_WORDS, Batch, batches_by_length
@@ -93,8 +93,8 @@ class PredictOptions(NamedTuple):
 class CallOptions(TypedDict, total=False):
     """Options of `Pipeline.__call__`, which documents them."""
 
-    known: Iterable[Sequence[Any]]
-    forbidden: Iterable[Sequence[Any]]
+    known: Iterable[Sequence[Any]] | None
+    forbidden: Iterable[Sequence[Any]] | None
     labels: Collection[str] | None
     threshold: Threshold
     trees: bool
@@ -235,8 +235,8 @@ class Pipeline:
         self,
         texts: str | Iterable[str],
         *,
-        known: Iterable[Sequence[Any]] = (),
-        forbidden: Iterable[Sequence[Any]] = (),
+        known: Iterable[Sequence[Any]] | None = None,
+        forbidden: Iterable[Sequence[Any]] | None = None,
         labels: Collection[str] | None = None,
         threshold: Threshold = None,
         trees: bool = True,
@@ -257,7 +257,7 @@ class Pipeline:
             return self.predict_documents([document], options, constraints)[0]
         if isinstance(texts, bytes | Mapping) or not isinstance(texts, Iterable) or hasattr(texts, "text"):
             raise not_a_text(texts)
-        if tuple(known) or tuple(forbidden):
+        if any(tuple(spans) for spans in (known, forbidden) if spans is not None):
             raise InputError("known and forbidden are offsets in one text; pass the texts one by one.")
         return list(self.pipe(texts, labels=labels, threshold=threshold, trees=trees))
 
@@ -278,7 +278,12 @@ class Pipeline:
             raise InputError(
                 f"each sentence must be a list of words, and one is a string: {sentences!r:.60}."
             )
-        given = [s if isinstance(s, Sentence) else Sentence(s) for s in sentences]  # type: ignore[arg-type]
+        given = []
+        for number, words in enumerate(sentences):
+            try:
+                given.append(words if isinstance(words, Sentence) else Sentence(words))  # type: ignore[arg-type]
+            except DataError as error:
+                raise InputError(f"sentences[{number}] is {words!r:.60}: {error}. Leave it out.") from None
         options = self.predict_options(threshold, labels=labels)
         return predict(self.inference_model, given, options=options, workers=self.worker_pool)
 
@@ -352,7 +357,10 @@ class Pipeline:
         return Document(tuple(sentences), text)
 
     def prepare(
-        self, text: str, known: Iterable[Sequence[Any]] = (), forbidden: Iterable[Sequence[Any]] = ()
+        self,
+        text: str,
+        known: Iterable[Sequence[Any]] | None = None,
+        forbidden: Iterable[Sequence[Any]] | None = None,
     ) -> tuple[Document, dict[int, SentenceConstraints]]:
         """The document of a text, without entities, and the constraints of its sentences by their indices."""
         known_spans = parse_char_spans(known, "known", text, self.model.labels)
@@ -664,7 +672,7 @@ def cut_windows(
             if not any(start <= span.start and span.end <= end for start, end in spans):
                 words = sentence.words
                 raise InputError(
-                    f"known {describe(span)} ({' '.join(words[span.start : span.end])!r:.40}) has "
+                    f"known {describe(span)} ({' '.join(words[span.start : span.end])[:40]!r}) has "
                     f"{span.end - span.start} words, and no window of its sentence of {len(words)} words holds all of "
                     f"them. Set max_sentence_words to {len(words)}, so that the sentence is not cut, or leave out the "
                     "entity."

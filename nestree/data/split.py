@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from nestree.data.formats import FORMATS, write
 from nestree.data.io import ConversionReport, atomic_path
-from nestree.errors import InputError
+from nestree.errors import InputError, plural
 from nestree.types import Document
 
 BY = ("sentence", "document")
@@ -82,8 +82,8 @@ def sizes(ratios: Mapping[str, float], total: int) -> dict[str, int]:
     empty = [name for name, size in rounded.items() if not size]
     if empty:
         raise InputError(
-            f"part {empty[0]} would get nothing: there are only {total} units to divide. Choose fewer parts or other "
-            "shares or, if these are documents, split by sentence."
+            f"part {empty[0]} would get nothing of {plural(total, 'unit')}. Choose fewer parts or other shares or, if "
+            "these are documents, split by sentence."
         )
     return rounded
 

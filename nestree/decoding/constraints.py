@@ -79,7 +79,10 @@ class CharSpan(NamedTuple):
 
 
 def parse_char_spans(
-    values: Iterable[Sequence[Any]], kind: Literal["known", "forbidden"], text: str, labels: Sequence[str]
+    values: Iterable[Sequence[Any]] | None,
+    kind: Literal["known", "forbidden"],
+    text: str,
+    labels: Sequence[str],
 ) -> list[CharSpan]:
     """Known spans from (start, end), (start, end, label) or (start, end, label, head); forbidden ones have no head."""
     fields = ("start", "end", "label", "head")[: 4 if kind == "known" else 3]
@@ -95,7 +98,7 @@ def parse_char_spans(
         return start + len(content) - len(content.lstrip()), end - len(content) + len(content.rstrip())
 
     spans = []
-    for value in values:
+    for value in () if values is None else values:
         if isinstance(value, str) or not isinstance(value, Sequence) or not 2 <= len(value) <= len(fields):
             raise InputError(
                 f"{kind} {value!r:.60} must be (start, end), optionally more: ({', '.join(fields)})."

@@ -20,17 +20,19 @@ from starlette.staticfiles import StaticFiles
 
 from nestree import __version__
 from nestree.display import label_color, render
-from nestree.errors import InputError
+from nestree.errors import InputError, plural
 from nestree.pipeline import Pipeline, PredictOptions, count_words
 from nestree.serve import annotation_tools
 from nestree.serve.metrics import Metrics
 from nestree.serve.options import ApiError, Limits, ServeOptions
 from nestree.serve.queue import Item, PredictionQueue
 from nestree.serve.security import Guard
+from nestree.text.words import MAX_CHUNK
 from nestree.types import Document
 
 MAX_CONSTRAINTS = 2_000  # of a request: checking them takes quadratic time
 INLINE_CHARACTERS = 5_000  # longer texts are split into words by another thread
+PART_CHARACTERS = 100_000  # the words of longer texts are counted in parts of this size first
 # A body that is too large is read up to this many times the limit, so that its client gets the error.
 DISCARDED_BODIES = 10
 PAGE = Path(__file__).parent / "page"
@@ -62,7 +64,7 @@ class EntitiesRequest(BaseModel):
         None, description="The lowest probability: a number, or one for each label; null: the model's own."
     )
     labels: list[str] | None = Field(None, description="Only entities with these labels; null: all.")
-    trees: bool = Field(False, description="Add the trees of the sentences to each document.")
+    trees: bool | None = Field(False, description="Add the trees of the sentences to each document.")
 
 
 class Service:
@@ -91,7 +93,8 @@ class Service:
         except ValidationError as errors:
             error = errors.errors(include_url=False, include_context=False)[0]
             place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error["loc"])
-            value = "" if error["type"] == "missing" else f" is {error['input']!r:.60}"
+            given = json.dumps(error["input"], ensure_ascii=False, default=str)
+            value = "" if error["type"] == "missing" else f" is {given:.60}"
             if error["type"] == "json_invalid":
                 place, value = "", ""
             place, reason = place.lstrip(".") or "The body", error["msg"].rstrip(".")
@@ -128,7 +131,7 @@ class Service:
         pipeline = self.queue.check_open()
         for name, values in {"known": known, "forbidden": forbidden}.items():
             if values is not None and len(values) != len(texts):
-                counts = f"{len(values):,} lists and there are {len(texts):,} texts"
+                counts = f"{plural(len(values), 'list')} for {plural(len(texts), 'text')}"
                 raise InputError(f"{name} has {counts}; give one for each.")
         known, forbidden = known or [()] * len(texts), forbidden or [()] * len(texts)
         if sum(map(len, (*known, *forbidden))) > MAX_CONSTRAINTS:
@@ -143,7 +146,11 @@ class Service:
         self.check_words(sum(max(1, len(text.split())) for text in texts))  # at least so many
         arguments = pipeline, predict_options, texts, known, forbidden
         if sum(map(len, texts)) > INLINE_CHARACTERS:
-            prepared = await asyncio.to_thread(prepare, *arguments)
+            try:
+                async with asyncio.timeout(deadline - time.monotonic()):
+                    prepared = await asyncio.to_thread(self.prepare_long, *arguments)
+            except TimeoutError:
+                raise self.timeout_error() from None
         else:
             prepared = prepare(*arguments)
         items = [item for item in prepared if isinstance(item, Item)]
@@ -153,6 +160,25 @@ class Service:
             self.queue.submit(items)
             documents = dict(zip(items, await self.wait(request, items, deadline), strict=True))
         return [documents[item] if isinstance(item, Item) else item for item in prepared]
+
+    def prepare_long(
+        self, pipeline: Pipeline, options: PredictOptions, texts: Sequence[str], *spans: Any
+    ) -> Any:
+        """`prepare`, but texts that have too many words are refused before all of them are split.
+
+        Parts of a text have at most a few words more than they have in the text, at their ends.
+        """
+        words = 0
+        for text in texts:
+            for start in range(0, len(text) if len(text) > PART_CHARACTERS else 0, PART_CHARACTERS):
+                part = pipeline.split(text[start : start + PART_CHARACTERS])
+                words += max(0, count_words(part) - MAX_CHUNK)
+                self.check_words(words)
+        return prepare(pipeline, options, texts, *spans)
+
+    def timeout_error(self) -> ApiError:
+        message = f"No answer within {self.options.timeout:g} s; send fewer words, or try again later."
+        return ApiError(504, "timeout", message)
 
     def check_words(self, words: int) -> None:
         if words > self.options.max_request_words:
@@ -181,8 +207,7 @@ class Service:
                 return results.result()  # type: ignore[return-value]
             if gone in done:
                 raise ClientDisconnect
-            message = f"No answer within {self.options.timeout:g} s; send fewer words, or try again later."
-            raise ApiError(504, "timeout", message)
+            raise self.timeout_error()
         finally:
             results.cancel()
             gone.cancel()
@@ -235,7 +260,8 @@ def create_app(pipeline: Pipeline | Callable[[], Pipeline], options: ServeOption
     @app.exception_handler(HTTPException)
     async def http_error(request: Request, error: HTTPException) -> Response:
         message = f"{request.method} {request.url.path[:100]}: {error.detail}. /docs lists what there is."
-        return ApiError(error.status_code, "not_found", message, error.headers).response()
+        code = "method_not_allowed" if error.status_code == 405 else "not_found"
+        return ApiError(error.status_code, code, message, error.headers).response()
 
     paths = {route.path for route in app.routes if hasattr(route, "path")}
     app.add_middleware(Guard, options=options, queue=service.queue, paths=dict.fromkeys(paths))
@@ -271,7 +297,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
             body.forbidden,
             threshold=body.threshold,
             labels=body.labels,
-            trees=body.trees,
+            trees=bool(body.trees),
         )
         documents = []
         for result in results:

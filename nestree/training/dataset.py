@@ -11,7 +11,7 @@ from pathlib import Path
 
 from nestree.config import Settings
 from nestree.data import split
-from nestree.errors import InputError, TrainingError
+from nestree.errors import InputError, TrainingError, plural
 from nestree.nn.batch import MAX_SENTENCE_WORDS
 from nestree.types import Document, Entity, Sentence, Span, crossing_pairs, with_context
 
@@ -244,9 +244,9 @@ def split_dev(documents: Sequence[Document], seed: int) -> tuple[list[Document],
         if len(complete) * DEV_SHARE >= 200:
             break
     if len(complete) < 4:
-        annotated = " completely annotated" if len(complete) < len(units) else ""
+        kind = "completely annotated sentence" if len(complete) < len(units) else "sentence"
         raise TrainingError(
-            f"{len(complete)}{annotated} sentences are too few to set some aside as dev data. Name dev data."
+            f"too little to set dev data aside: {plural(len(complete), kind)}. Name dev data."
         )
     assign = split.split_stratified if len(complete) < MAX_STRATIFIED else split.split_shuffled
     part_of = dict(

@@ -246,7 +246,7 @@ def test_split_into_another_format_and_only_into_an_empty_folder(source, tmp_pat
         (["--parts", "train"], "write NAME=SHARE"),
         (["--parts", "train=8,dev="], "write NAME=SHARE"),
         (["--parts", "train=8,dev=0"], "part dev has the share 0.0"),
-        (["--parts", "train=1000,dev=1"], "part dev would get nothing: there are only 20 units"),
+        (["--parts", "train=1000,dev=1"], "part dev would get nothing of 20 units"),
         (["--parts", "train=8,dev=1,dev=1"], "dev is named twice"),
         (["--by", "page"], "not by 'page'"),
         (["--stratify", "--in-order"], "Leave out --stratify"),

@@ -41,6 +41,13 @@ def test_data_without_problems(tmp_path):
     assert not report.unreadable
 
 
+def test_line_breaks_in_data_do_not_break_lines(tmp_path):
+    bad = line("a b c", entity(0, 2, "X\n0 errors"), entity(1, 3, "X"), doc_id="d\nfake", sent_id="s")
+    text = check([file(tmp_path / "a.jsonl", bad)]).as_text()
+    assert r"X\n0 errors" in text
+    assert not any(part.startswith(("0 errors", "fake")) for part in text.splitlines())
+
+
 @pytest.mark.parametrize(
     ("kind", "bad", "message"),
     [

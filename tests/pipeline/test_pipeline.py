@@ -562,3 +562,12 @@ def test_workers_of_a_script_without_a_main_guard(model, tmp_path):
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120)
     assert done.returncode == 1
     assert 'must do so under `if __name__ == "__main__":`' in done.stderr.splitlines()[-1]
+
+
+def test_none_is_no_constraint_and_wrong_words_are_named(ner):
+    text = "Anna in Oslo"
+    assert ner(text, known=None, forbidden=None) == ner(text)
+    assert ner([text], known=None) == [ner(text)]
+    for wrong, message in (([], "at least one word"), (["Anna", ""], "word 1 .* is empty")):
+        with pytest.raises(InputError, match=rf"^sentences\[1\] is .*{message}.*Leave it out"):
+            ner.words([["Anna"], wrong])

@@ -85,11 +85,11 @@ def test_a_text_that_cannot_be_read_fails_alone(client: TestClient, pipeline: Pi
         (b'{"texts": ["a"], "threshold": [1]}', "threshold is [1]"),
         (b'{"texts": ["a"], "threshold": {"nobody": 0.5}}', "no label 'nobody'"),
         (b'{"texts": ["a"], "labels": ["nobody"]}', "no label 'nobody'"),
-        (b'{"texts": "a"}', "texts is 'a'"),
+        (b'{"texts": "a"}', 'texts is "a"'),
         (b'{"texts": [1]}', "texts[0] is 1"),
         (b'{"texts": ["a"], "known": [[], []]}', "known has 2 lists"),
         (b'{"texts": ["a"], "known": [[7]]}', "known[0][0] is 7"),
-        (b'{"texts": ["a"], "tress": true}', "tress is True"),
+        (b'{"texts": ["a"], "tress": true}', "tress is true"),
         (b'{"texts": ["a"], "trees": 1}', "trees is 1"),
         (b'{"texts": ["a"], "known": [[[' + b"9" * 5_000 + b", 1]]]}", ""),
         (b"7", "The body is 7"),
@@ -111,7 +111,8 @@ def test_content_types_paths_and_methods(client: TestClient):
         response = client.post("/v1/entities", content=b"{}", headers=headers)
         assert "application/json" in error_of(response, 415, "wrong_content_type")
     assert "/nowhere" in error_of(client.get("/nowhere"), 404, "not_found")
-    assert client.get("/v1/entities").status_code == 405
+    assert "DELETE" in error_of(client.delete("/v1/entities"), 405, "method_not_allowed")
+    assert post(client, {"texts": ["a"], "trees": None, "known": None, "labels": None}).status_code == 200
     assert [client.head(path).status_code for path in ("/", "/health", "/nowhere")] == [200, 200, 404]
     assert post(client, b'\xef\xbb\xbf{"texts": ["a"]}').status_code == 200
     for path in ("/static/../app.py", "/static/%2e%2e/app.py"):
@@ -126,6 +127,11 @@ def test_limits_of_a_request(serve):
             assert " words or more" in error_of(post(client, {"texts": texts}), 413, "too_many_words")
         assert "1,000 bytes" in error_of(post(client, {"texts": ["a" * 1_000]}), 413, "body_too_large")
         assert post(client, {"texts": ["a"]}).status_code == 200
+    with serve(timeout=60) as client:
+        message = error_of(post(client, {"texts": ["a.b-" * 499_000]}), 413, "too_many_words")
+        counted = int(re.search(r"[\d,]+", message)[0].replace(",", ""))
+        assert 20_000 < counted < 200_000 < 4 * 499_000  # a part of it was split
+        assert post(client, {"texts": ["x" * 300_000]}).status_code == 200  # one word
     with serve() as client:
         many = {"texts": ["the mayor"], "known": [[[0, 3]] * 2_001]}
         error_of(post(client, many), 413, "too_many_spans")

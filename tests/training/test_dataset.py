@@ -35,7 +35,7 @@ def test_dev_split_by_seed_and_by_document():
     split = make_corpus(numbered(100, per_document=5), None, seed=1)
     document = {sentence: d.id for d in numbered(100, 5) for sentence in d.sentences}
     assert not {document[s] for s in split.train} & {document[s] for s in split.dev}
-    with pytest.raises(TrainingError, match=r"3 sentences are too few to set some aside as dev data. Name"):
+    with pytest.raises(TrainingError, match=r"too little to set dev data aside: 3 sentences. Name"):
         make_corpus(numbered(3), None, seed=1)
 
 
@@ -47,7 +47,7 @@ def test_dev_data_is_drawn_from_complete_sentences():
         assert (len(data.train), len(data.dev)) == (74, 6)
         assert all(sentence.complete for sentence in data.dev)
         assert "15 % of what is complete" in data.notes[0]
-    with pytest.raises(TrainingError, match="0 completely annotated sentences are too few"):
+    with pytest.raises(TrainingError, match="aside: 0 completely annotated sentences"):
         make_corpus([Document((s,)) for s in partial], None, seed=1)
     data = make_corpus(mixed, documents(GOOD, *partial[:2]), seed=1)
     assert "2 of 3 dev sentences are not completely annotated" in data.notes[-1]

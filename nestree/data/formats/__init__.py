@@ -125,21 +125,21 @@ def check_documents(
         raise DataError(f"{path} does not exist. Check the name and the directory.")
     if format not in ("brat", "text") and path.is_file() and not path.stat().st_size:
         raise empty
-    skipped, widened, has_sentences = len(report.skipped), report.counts[WIDENED], format == "text"
+    skipped, widened, has_documents = len(report.skipped), report.counts[WIDENED], format == "text"
     for number, item in enumerate(documents, 1):
         with skip_bad(report):
             document = align(item, report, **splitting) if isinstance(item, AnnotatedText) else item
             for sentence in document.sentences:
                 check_nesting(sentence.entities, f"{path}, {document.id or f'document {number}'}")
-            # A line of JSON is a document, also if its text is empty.
-            has_sentences = has_sentences or bool(document.sentences) or format == "jsonl"
+            # A document may have an empty text; a line of JSON is a document in any case.
+            has_documents |= bool(document.sentences) or document.text is not None or format == "jsonl"
             yield document
-    if not has_sentences and skipped < len(report.skipped):
+    if not has_documents and skipped < len(report.skipped):
         raise AllSkippedError(
             f"{path}: nothing is left, {len(report.skipped) - skipped} records were skipped. The first: "
             f"{report.skipped[skipped]:.300}"
         )
-    if not has_sentences:
+    if not has_documents:
         raise empty
     widened = report.counts[WIDENED] - widened
     for style, fitting in report.fitting_styles.most_common(1):

@@ -236,6 +236,16 @@ def test_nothing_is_left_when_reading_fails_while_writing(tmp_path):
         assert [file.name for file in tmp_path.iterdir()] == ["a.jsonl"]
 
 
+@pytest.mark.parametrize(
+    "name", ["bioc", "brat", "doccano", "jsonl", "label-studio", "prodigy", "pubtator", "spacy"]
+)
+@pytest.mark.parametrize("text", ["", " \n"])
+def test_a_document_without_words_is_read_again(name, text, tmp_path):
+    write([Document((), text, id="a")], tmp_path / "out", name)
+    (found,) = read(tmp_path / "out", name)
+    assert found.sentences == ()
+
+
 MESSAGES = {  # what is wrong: the files, and which of them to read
     "not UTF-8": ({"a.jsonl": b'{"tokens": ["a"]}\n' * 6 + b"na\xefve"}, "a.jsonl"),
     "cut-off gzip": ({"a.jsonl.gz": gzip.compress(b'{"tokens": ["a"]}\n' * 999)[:40]}, "a.jsonl.gz"),
