@@ -21,7 +21,7 @@ from spacy.tokens import Doc, Span, SpanGroup, Token
 
 from nestree import __version__
 from nestree.data.alignment import AnnotatedText, align
-from nestree.data.formats.spacy import to_span_group
+from nestree.data.formats.spacy import is_word, to_span_group
 
 if TYPE_CHECKING:
     from nestree.pipeline import Pipeline
@@ -119,10 +119,6 @@ def make_component(
 ) -> NestedEntities:
     """What `nlp.add_pipe("nestree")` adds. `model`: a directory or a hub name; None: the bundled model."""
     return NestedEntities(name, model, device, spans_key, threshold)
-
-
-def is_word(token: Token) -> bool:
-    return len(token) > 0 and not token.is_space
 
 
 def as_document(doc: Doc, sentence_rule: str) -> "Document":

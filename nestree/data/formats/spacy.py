@@ -2,7 +2,7 @@
 
 Spans may nest and cross, `doc.ents` may not: spans are what is written. Scores stand where spaCy's own span
 categorizer puts them, in `doc.spans[key].attrs["scores"]`, heads beside them. Sentences are those of the document
-or, if it says nothing of them, found by rule. Tokens of blanks are no words.
+or, if it says nothing of them, found by rule. Tokens of blanks, and empty ones, are no words.
 
 A file is read whole: a DocBin is packed as one. spaCy imports torch where it is installed.
 """
@@ -104,11 +104,15 @@ def unpacked_size(data: bytes, limit: int) -> int:
     return size
 
 
+def is_word(token: Any) -> bool:
+    return len(token) > 0 and not token.is_space
+
+
 def to_annotated(doc: Any, key: str, heads: str, report: ConversionReport) -> AnnotatedText:
     """A document of the tokens that are not blank."""
     # For each token, the first word from it on.
-    word_of = list(accumulate((not token.is_space for token in doc), initial=0))
-    words = [(token.idx, token.idx + len(token)) for token in doc if not token.is_space]
+    word_of = list(accumulate((is_word(token) for token in doc), initial=0))
+    words = [(token.idx, token.idx + len(token)) for token in doc if is_word(token)]
     starts = None
     if doc.has_annotation("SENT_START"):
         starts = [word_of[token.i] for token in doc if token.is_sent_start]
@@ -163,7 +167,7 @@ def select_spans(doc: Any, key: str, report: ConversionReport) -> Iterator[tuple
 
 def find_roots(span: Any) -> tuple[int | None, list[int]]:
     """The token, blanks and punctuation aside, whose own head lies outside; if several do, none and all of them."""
-    candidates = [token for token in span if not token.is_space]
+    candidates = [token for token in span if is_word(token)]
     candidates = [token for token in candidates if not token.is_punct] or candidates
     roots = [t.i for t in candidates if t.head.i == t.i or not span.start <= t.head.i < span.end]
     return (roots[0], []) if len(roots) == 1 else (None, roots)
