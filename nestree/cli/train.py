@@ -86,6 +86,10 @@ class RunOptions:
             raise InputError("--data and --train both name training data. Leave one of them out.")
         paths = data_files(self.data) if self.data else {}
         paths |= {part: path for part in PARTS if (path := getattr(self, part))}
+        if Path("-") in paths.values():
+            raise InputError(
+                "training data is read more than once, and standard input cannot be. Name files."
+            )
         return {part: str(path.resolve()) for part, path in paths.items()}
 
 

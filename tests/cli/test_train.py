@@ -179,6 +179,7 @@ def test_an_encoder_folder_whose_name_is_a_number(place, tmp_path, monkeypatch):
         (["train", "--train", "data.jsonl", "--init", "model", "--out", "m", "--encoder", "x"], "Leave --encoder out"),
         (["train", "--train", "data.jsonl", "--init", "model", "--out", "m", "--config", "paper"], "word vectors"),
         (["predict", "", "--model", "model"], "there is an empty argument. Is a variable"),
+        (["train", "-", "--out", "m"], "standard input cannot be. Name files"),
     ],
 )  # fmt: skip
 def test_what_goes_wrong_is_said_in_a_sentence(place, monkeypatch, arguments, message):
