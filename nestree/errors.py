@@ -39,7 +39,7 @@ def plural(n: int, noun: str) -> str:
     return f"{n:,} {noun}"
 
 
-def one_line(text: str) -> str:
+def escape_newlines(text: str) -> str:
     """The text with escape sequences in place of line breaks, which names, labels and texts may contain."""
     return text.replace("\n", "\\n")
 

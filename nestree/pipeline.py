@@ -283,7 +283,9 @@ class Pipeline:
             try:
                 given.append(words if isinstance(words, Sentence) else Sentence(words))  # type: ignore[arg-type]
             except DataError as error:
-                raise InputError(f"sentences[{number}] is {words!r:.60}: {error}. Leave it out.") from None
+                raise InputError(
+                    f"sentences[{number}] is {words!r:.60}: {error}. Correct it, or leave it out."
+                ) from None
         options = self.predict_options(threshold, labels=labels)
         return predict(self.inference_model, given, options=options, workers=self.worker_pool)
 

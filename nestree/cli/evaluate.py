@@ -68,8 +68,8 @@ def evaluate(
     paths = [gold, *(Path(side) for side in sides if side not in models)]
     if html:
         check_output_path(html, paths)
-    one_line = Commands.verbosity == QUIET and format == "text"
-    if one_line and not (compare or html):
+    escape_newlines = Commands.verbosity == QUIET and format == "text"
+    if escape_newlines and not (compare or html):
         resamples = 0  # intervals would not be shown
     conversion = ConversionReport()
     pipelines = {side: load_pipeline(side, device)[0] for side in models}
@@ -109,7 +109,7 @@ def evaluate(
         print_line(f"written: {html}")
     if format == "json":
         print_json(report.to_json(evaluation, comparison))
-    elif one_line:
+    elif escape_newlines:
         for each in evaluations:
             typer.echo(format_scores(each, duplicates))
     elif format == "markdown":

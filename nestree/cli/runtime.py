@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from nestree.errors import InputError, NestreeError, one_line, shorten_numbers
+from nestree.errors import InputError, NestreeError, escape_newlines, shorten_numbers
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -196,7 +196,7 @@ def report_errors() -> Iterator[None]:
     try:
         yield
     except NestreeError as error:
-        exit_with(f"Error: {one_line(str(error))}", BAD_INPUT)
+        exit_with(f"Error: {escape_newlines(str(error))}", BAD_INPUT)
     except USAGE_ERROR as error:
         if hasattr(error, "possibilities"):
             message = unknown_option_message(error.option_name, error.ctx)

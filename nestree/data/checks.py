@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from nestree.data.alignment import BLANK, NO_WORD, WIDENED
 from nestree.data.formats import AllSkippedError, data_files, read
 from nestree.data.io import ConversionReport
-from nestree.errors import DataError, EmptySpanError, SpanRangeError, one_line, plural
+from nestree.errors import DataError, EmptySpanError, SpanRangeError, escape_newlines, plural
 from nestree.types import Document, Sentence, crossing_pairs
 
 ERROR, WARNING = "error", "warning"
@@ -103,7 +103,9 @@ class Report:
             if not findings:
                 continue
             lines = [f"{kind.level}: {kind.title}: {len(findings):,}"]
-            lines += [one_line(f"  {finding.place}: {finding.message}") for finding in findings[:shown]]
+            lines += [
+                escape_newlines(f"  {finding.place}: {finding.message}") for finding in findings[:shown]
+            ]
             if shown is not None and len(findings) > shown:
                 lines.append(f"  and {len(findings) - shown:,} more")
             parts.append("\n".join([*lines, f"  -> {kind.remedy}", ""]))

@@ -8,7 +8,7 @@ from typing import Any
 
 from nestree.data.formats import detect_format, detect_output_format, read, write
 from nestree.data.io import ConversionReport, check_output_is_not_input
-from nestree.errors import one_line, plural
+from nestree.errors import escape_newlines, plural
 
 log = logging.getLogger(__name__)
 SHOWN_PLACES = 2  # of each change
@@ -71,10 +71,10 @@ def conversion_summary(*reports: ConversionReport) -> list[str]:
         for what, times in report.counts.items():
             places = report.places[what]
             dots = ", ..." if len(places) > SHOWN_PLACES else ""
-            lines.append(one_line(f"{times:7,}  {what} ({', '.join(places[:SHOWN_PLACES])}{dots})"))
+            lines.append(escape_newlines(f"{times:7,}  {what} ({', '.join(places[:SHOWN_PLACES])}{dots})"))
     if skipped := [error for report in reports for error in report.skipped]:
         lines.append(f"{len(skipped):7,}  skipped:")
-        lines += [one_line(f"         {error}") for error in skipped]
+        lines += [escape_newlines(f"         {error}") for error in skipped]
     return lines
 
 

@@ -97,8 +97,12 @@ def parse_char_spans(
             raise InputError(f"{name} {span} has no characters but white space: {content!r:.40}.")
         return start + len(content) - len(content.lstrip()), end - len(content) + len(content.rstrip())
 
+    if values is None:
+        return []
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise InputError(f"{kind} is {values!r:.60}; it must be a list of spans, such as [(0, 4)].")
     spans = []
-    for value in () if values is None else values:
+    for value in values:
         if isinstance(value, str) or not isinstance(value, Sequence) or not 2 <= len(value) <= len(fields):
             raise InputError(
                 f"{kind} {value!r:.60} must be (start, end), optionally more: ({', '.join(fields)})."

@@ -148,7 +148,7 @@ class Service:
         if sum(map(len, texts)) > INLINE_CHARACTERS:
             try:
                 async with asyncio.timeout(deadline - time.monotonic()):
-                    prepared = await asyncio.to_thread(self.prepare_long, *arguments)
+                    prepared = await asyncio.to_thread(self.prepare_within_limit, *arguments)
             except TimeoutError:
                 raise self.timeout_error() from None
         else:
@@ -161,7 +161,7 @@ class Service:
             documents = dict(zip(items, await self.wait(request, items, deadline), strict=True))
         return [documents[item] if isinstance(item, Item) else item for item in prepared]
 
-    def prepare_long(
+    def prepare_within_limit(
         self, pipeline: Pipeline, options: PredictOptions, texts: Sequence[str], *spans: Any
     ) -> Any:
         """`prepare`, but texts that have too many words are refused before all of them are split.

@@ -568,6 +568,9 @@ def test_none_is_no_constraint_and_wrong_words_are_named(ner):
     text = "Anna in Oslo"
     assert ner(text, known=None, forbidden=None) == ner(text)
     assert ner([text], known=None) == [ner(text)]
+    for wrong in (5, "ab"):
+        with pytest.raises(InputError, match=r"forbidden is .* it must be a list of spans"):
+            ner(text, forbidden=wrong)
     for wrong, message in (([], "at least one word"), (["Anna", ""], "word 1 .* is empty")):
-        with pytest.raises(InputError, match=rf"^sentences\[1\] is .*{message}.*Leave it out"):
+        with pytest.raises(InputError, match=rf"^sentences\[1\] is .*{message}.*leave it out"):
             ner.words([["Anna"], wrong])

@@ -237,6 +237,10 @@ def test_best_trees_and_ties_are_those_of_the_reference_bit_for_bit(backend, dev
 
 @on(BACKENDS, HALVES)
 def test_half_precision_is_summed_in_float32(backend, device, case):
+    given = case.potentials(device)
+    with use_backend(backend):
+        assert given.span.dtype.itemsize == 2
+        assert log_partition(given, case.lengths).dtype == torch.float32
     test_log_partition_each_gradient_and_marginals(backend, device, case)
     test_best_trees_and_ties_are_those_of_the_reference_bit_for_bit(backend, device, case)
 

@@ -235,7 +235,7 @@ def launch_inside_outside(
     return Result(chart.log_z, chart.report, marginals[: 5 if chart.lexical else 1])
 
 
-# CUDA graphs. Launching the seven kernels of a run takes longer than a small run itself, so runs of shapes that recur
+# CUDA graphs. Launching the kernels of a run takes longer than a small run itself, so runs of shapes that recur
 # are captured once and replayed.
 
 MAX_CHART_BYTES = 1 << 29  # of a run: larger ones keep the GPU busy while kernels are launched
