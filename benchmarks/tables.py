@@ -416,8 +416,11 @@ def distillation() -> str:
     for row in runs:
         title, words, options = "mpnet, default", "", row.get("distill")
         if options is not None:
-            is_large = any(change.startswith("encoder.path=all-mpnet") for change in row["changes"])
-            encoder = "mpnet" if is_large else "MiniLM-L6"
+            path = next(change for change in row["changes"] if change.startswith("encoder.path="))
+            encoder = "mpnet" if "all-mpnet" in path else "MiniLM-L6"
+            encoder += path.partition("-v2")[
+                2
+            ]  # the texts of continued pretraining, as in all-MiniLM-L6-v2-litbank
             title = f"{encoder}, {options.get('teachers', 1):.0f} teacher{'s' * ('teachers' in options)}"
             title += ", hard labels" * ("hard" in options)
             words = f"{options['words']:,.0f}"
