@@ -2,6 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
+# The tests start hundreds of processes, each 0.3 s faster with cached bytecode.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test check format test-ray test-triton test-label-studio benchmark clean
 
