@@ -281,17 +281,17 @@ class _CastToBf16(torch.autograd.Function):
     def forward(ctx: Any, *tensors: Tensor) -> tuple[Tensor, ...]:
         ctx.set_materialize_grads(False)  # unused weights get no gradient, so that weight decay skips them
         ctx.dtypes = [tensor.dtype for tensor in tensors]
-        return cast(tensors, [torch.bfloat16] * len(tensors))
+        return cast_tensors(tensors, [torch.bfloat16] * len(tensors))
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> Any:
         present = [k for k, gradient in enumerate(gradients) if gradient is not None]
-        converted = cast([gradients[k] for k in present], [ctx.dtypes[k] for k in present])
+        converted = cast_tensors([gradients[k] for k in present], [ctx.dtypes[k] for k in present])
         by_index = dict(zip(present, converted, strict=True))
         return tuple(map(by_index.get, range(len(gradients))))
 
 
-def cast(tensors: Any, dtypes: list[torch.dtype]) -> tuple[Tensor, ...]:
+def cast_tensors(tensors: Any, dtypes: list[torch.dtype]) -> tuple[Tensor, ...]:
     """Tensors in other types, by as few kernels as possible."""
     converted = [
         torch.empty_like(tensor, dtype=dtype, memory_format=torch.contiguous_format)

@@ -28,7 +28,7 @@ from nestree.treecrf.numba_kernels.simd import (
     scale,
     small_flags,
     sum_rows,
-    write_powers,
+    write_powers_of_two,
 )
 from nestree.treecrf.potentials import IMPOSSIBLE, MAX_SCORE, NO_TREE
 
@@ -191,7 +191,7 @@ def complete(s, i, j, scratch, row):
         row[: j - i] = 0
         return ZERO_EXPONENT, True
     t, _, f, p = limits(s.cells)
-    dropped = write_powers(scratch.bits, -top, s.exponents, left, s.exponents, right, count, -f)
+    dropped = write_powers_of_two(scratch.bits, -top, s.exponents, left, s.exponents, right, count, -f)
     left, right, down = left * s.pitch + i, ((i + 1) * posts + j) * s.pitch + i, posts * s.pitch
     sum_rows(j - i, row, 0, count, scratch.weights, 0, s.cells, left, s.pitch, s.cells, right, down)
     if dropped <= ZERO_EXPONENT // 2:
@@ -423,10 +423,10 @@ class PlainChart(NamedTuple):
 
 
 @compiled_inline
-def weighted_sum(a, b, base, one, other, scratch):
-    """The sum over t of a[t] * b[t] * 2 ** (base + one[t] + other[t])"""
+def weighted_sum(a, b, offset, one, other, scratch):
+    """The sum over t of a[t] * b[t] * 2 ** (offset + one[t] + other[t])"""
     for t in range(a.size):
-        scratch.bits[t] = np.int64(max(base + one[t] + other[t], -1023.0) + 1023.0) << 52
+        scratch.bits[t] = np.int64(max(offset + one[t] + other[t], -1023.0) + 1023.0) << 52
         scratch.row[t] = a[t] * b[t]
     return dot(scratch.weights, 0, scratch.row, 0, a.size)
 

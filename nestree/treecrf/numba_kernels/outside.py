@@ -36,7 +36,7 @@ from nestree.treecrf.numba_kernels.simd import (
     next_item,
     scale,
     sum_block,
-    write_powers,
+    write_powers_of_two,
 )
 from nestree.treecrf.potentials import NO_TREE
 
@@ -67,7 +67,7 @@ def gather_parents(s, i, j, at, outside, scratch):
     here = s.exponents[i * posts + j]
     outside.hooks[at : at + (i if j < n else n)] = 0
     # as the left half of (i, end), j < end <= n
-    write_powers(
+    write_powers_of_two(
         scratch.bits, here, s.exponents, j * posts + j + 1, s.under, i * posts + j + 1, n - j, ZERO_EXPONENT
     )
     x = i if j < n else n
@@ -78,7 +78,7 @@ def gather_parents(s, i, j, at, outside, scratch):
             outside.above, (i * posts + end) * pitch + x, pitch, s.cells, (j * posts + end) * pitch + x, pitch,
         )  # fmt: skip
     # as the right half of (start, j), 0 <= start < i
-    write_powers(scratch.bits, here, s.exponents, i * posts, s.under, j * posts, i, ZERO_EXPONENT)
+    write_powers_of_two(scratch.bits, here, s.exponents, i * posts, s.under, j * posts, i, ZERO_EXPONENT)
     x = 0 if i > 0 else j
     while x < j:
         x += add_block(

@@ -217,7 +217,7 @@ class Code:
     def larger(self, a: Value, b: Value) -> Value:
         return self.builder.select(self.builder.fcmp_ordered(">", a, b, flags=NO_NAN), a, b)
 
-    def higher(self, a: Value, b: Value) -> Value:
+    def elementwise_max(self, a: Value, b: Value) -> Value:
         """The same for integers."""
         return self.builder.select(self.builder.icmp_signed(">", a, b), a, b)
 
@@ -374,41 +374,47 @@ def max_of_sums(code, a, a_at, b, b_at, count):
     """The largest a[t] + b[t], of integers."""
     none = code.constant(2 * ZERO_EXPONENT, code.whole)
     return code.reduce_row(
-        count, none, code.higher, lambda t: code.builder.add(code.load(a, a_at, t), code.load(b, b_at, t))
+        count,
+        none,
+        code.elementwise_max,
+        lambda t: code.builder.add(code.load(a, a_at, t), code.load(b, b_at, t)),
     )
 
 
 @simd_function(types.int64)
-def write_powers(code, bits, base, a, a_at, b, b_at, count, least):
-    """Write the bits of 2 ** (base + a[t] + b[t]), or 0 where that is below 2 ** least.
+def write_powers_of_two(code, bits, offset, a, a_at, b, b_at, count, least):
+    """Write the bits of 2 ** (offset + a[t] + b[t]), or 0 where that is below 2 ** least.
 
     Returns the largest exponent that was dropped, or less than ZERO_EXPONENT if none above it was.
     """
     builder = code.builder
     fraction, bias = (23, 127) if code.size == 4 else (52, 1023)
     if code.size == 4:
-        base, least = (builder.trunc(number, code.whole.element) for number in (base, least))
-    base, least = code.everywhere(base), code.everywhere(least)
+        offset, least = (builder.trunc(number, code.whole.element) for number in (offset, least))
+    offset, least = code.everywhere(offset), code.everywhere(least)
     none, zero, limit = (code.constant(number, code.whole) for number in (2 * ZERO_EXPONENT, 0, 2 * bias))
 
     def write(t: Value) -> Value:
-        power = builder.add(builder.add(base, code.load(a, a_at, t)), code.load(b, b_at, t))
-        small = builder.icmp_signed("<", power, least)
-        biased = code.higher(builder.add(power, code.constant(bias, code.whole)), zero)
-        biased = builder.select(small, zero, biased)
+        exponent = builder.add(builder.add(offset, code.load(a, a_at, t)), code.load(b, b_at, t))
+        dropped = builder.icmp_signed("<", exponent, least)
+        biased = code.elementwise_max(builder.add(exponent, code.constant(bias, code.whole)), zero)
+        biased = builder.select(dropped, zero, biased)
         biased = builder.select(builder.icmp_signed("<", biased, limit), biased, limit)
         code.store(builder.shl(biased, code.constant(fraction, code.whole)), bits, t)
-        return builder.select(small, power, none)
+        return builder.select(dropped, exponent, none)
 
-    return code.reduce_row(count, none, code.higher, write)
+    return code.reduce_row(count, none, code.elementwise_max, write)
 
 
 @simd_function(types.int64)
-def exponentials(code, scores, at, width, base, base_at, least, most, numbers, numbers_at, powers, powers_at):
-    """numbers = exp(scores - base), and 0 for impossible parts.
+def exponentials(
+    code, scores, at, width, offset, offset_at, least, most, numbers, numbers_at, powers, powers_at
+):
+    """numbers = exp(scores - offset), and 0 for impossible parts.
 
-    With powers, exp(scores - base) = numbers * 2 ** powers, and the numbers are about 1. Either of base and powers may
-    be None. Returns 1 if a possible score - base is not from `least` to `most`; then the numbers are invalid.
+    With powers, exp(scores - offset) = numbers * 2 ** powers, and the numbers are about 1. Either of offset
+    and powers may be None. Returns 1 if a possible score - offset is not from `least` to `most`; then the numbers are
+    invalid.
     """
     builder, size = code.builder, code.size
     code.use_registers(size // 4)  # four numbers at a time
@@ -425,8 +431,8 @@ def exponentials(code, scores, at, width, base, base_at, least, most, numbers, n
         score = code.load(scores, at, x)
         score = builder.fpext(score, double) if size == 4 else score
         valid = builder.and_(valid, builder.fcmp_ordered(">", score, constant(NO_TREE)))
-        if base is not None:
-            score = builder.fsub(score, code.load(base, base_at, x))
+        if offset is not None:
+            score = builder.fsub(score, code.load(offset, offset_at, x))
         score = builder.select(valid, score, constant(0.0))
         fits = builder.fcmp_ordered(">=", score, code.everywhere(least))
         fits = builder.and_(fits, builder.fcmp_ordered("<=", score, code.everywhere(most)))
