@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
 from nestree.display import add_element, label_color, render_page, stack_spans
-from nestree.evaluation import KINDS, Comparison, Difference, EntityError, Evaluation, Score
-from nestree.evaluation.metrics import sentence_name
+from nestree.evaluation import KINDS, Comparison, Difference, EntityError, Evaluation, Score, sentence_name
 from nestree.report import tables
 from nestree.report.tables import METRIC_NAMES, describe_error, metrics, percent, signed
 from nestree.types import Entity, Sentence

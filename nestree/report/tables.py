@@ -10,6 +10,7 @@ from nestree.display import REPLACEMENT, escape_bidi, escape_invisible, escape_m
 from nestree.errors import plural
 from nestree.evaluation import (
     KINDS,
+    LEVEL,
     Calibration,
     Comparison,
     Difference,
@@ -18,7 +19,6 @@ from nestree.evaluation import (
     HeadScores,
     Score,
 )
-from nestree.evaluation.metrics import LEVEL
 from nestree.types import Entity, Sentence, Span, crossing_pairs
 
 if TYPE_CHECKING:
