@@ -31,7 +31,9 @@ NEW_DOCUMENT = "-DOCSTART-"
 MAX_TAG_LIKE_WORDS = 0.9  # if more of the words look like tags, the column is probably wrong
 
 
-def read(path: Path, report: ConversionReport, *, word: int = 1, tags: str = "") -> Iterator[Document]:
+def read_columns(
+    path: Path, report: ConversionReport, *, word: int = 1, tags: str = ""
+) -> Iterator[Document]:
     """The sentences of a file, each a document; in a file with -DOCSTART- lines, the documents between these.
 
     word: the column of the words, from 1. tags: the columns of the tags, such as "4" or "3,4"; if it is not
@@ -158,7 +160,7 @@ def decode_tags(cells: Sequence[str]) -> tuple[list[LabelledSpan], list[int]]:
     return spans, strays
 
 
-def write(
+def write_columns(
     documents: Iterable[Document],
     path: Path,
     report: ConversionReport,

@@ -31,7 +31,7 @@ TAG_COLUMNS = ("ner_tags", "nested_ner_tags")
 PARQUET_NAME = re.compile(r"(.+?)(?:[-.]\d{5}-of-\d{5}.*)?\.parquet")
 
 
-def read(
+def read_datasets(
     path: Path,
     report: ConversionReport,
     *,
@@ -222,7 +222,7 @@ def parse_sentence(record: Record, report: ConversionReport) -> Sentence:
         return sentence
 
 
-def write(documents: Iterable[Document], path: Path, report: ConversionReport) -> None:
+def write_datasets(documents: Iterable[Document], path: Path, report: ConversionReport) -> None:
     """A folder as `save_to_disk` makes it or, if its name ends so, a parquet file."""
     arrow, parquet = (optional_import(name, "parquet", "formats") for name in ("pyarrow", "pyarrow.parquet"))
     datasets = optional_import("datasets", "a data set of Hugging Face", "formats")

@@ -36,7 +36,7 @@ class Word(NamedTuple):
     entity: str
 
 
-def read(path: Path, report: ConversionReport) -> Iterator[Document]:
+def read_gum(path: Path, report: ConversionReport) -> Iterator[Document]:
     """The documents of a `.conllu` file, or of a folder (and the folders in it) in the order of their names."""
     for file in common.find_files(path, "*.conllu", "GUM is one such file, or a folder of them."):
         with common.skip_bad(report):

@@ -43,7 +43,7 @@ KEYS_OF_OTHER_FORMATS = {
 }
 
 
-def read(path: Path, report: ConversionReport) -> Iterator[Document | AnnotatedText]:
+def read_jsonl(path: Path, report: ConversionReport) -> Iterator[Document | AnnotatedText]:
     """The documents of a file of JSON lines."""
     yield from group_sentences(parse_lines(path, report), report)
 
@@ -335,7 +335,9 @@ def parse_head(value: Any) -> Span | None:
     return head[0], head[1]
 
 
-def write(documents: Iterable[Document], path: Path, report: ConversionReport, *, by: str = "words") -> None:
+def write_jsonl(
+    documents: Iterable[Document], path: Path, report: ConversionReport, *, by: str = "words"
+) -> None:
     """One sentence a line; what `read` reads back is equal.
 
     by: what entities count, "words" or "characters". By characters, a line is a whole document with its text.

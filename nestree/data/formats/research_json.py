@@ -44,7 +44,9 @@ KNOWN_KEYS |= {"doc_id", "doc_key", "sent_id", "wnd_id", "orig_id"}
 ENTITY_KEYS = {"index", "start", "end", "span", "entity_type", "type", "label", "text"}
 
 
-def read(path: Path, report: ConversionReport, *, ends: str = "", offsets: str = "") -> Iterator[Document]:
+def read_research_json(
+    path: Path, report: ConversionReport, *, ends: str = "", offsets: str = ""
+) -> Iterator[Document]:
     """The documents of a file; records with the same `doc_id` that follow each other are one.
 
     ends: "inclusive" or "exclusive"; offsets: words of the "sentence" or of the "document". If they are not given,

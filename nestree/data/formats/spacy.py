@@ -34,7 +34,7 @@ OBJECT_BYTES = 512
 LIST_ITEM_BYTES = {"strings": 512, "cats": 64, "flags": 64, "span_groups": 64, "user_data": 64}
 
 
-def read(
+def read_spacy(
     path: Path, report: ConversionReport, *, key: str = "", heads: str = "parse"
 ) -> Iterator[AnnotatedText]:
     """The documents of a DocBin; those without sentences are split by the rule `sentences`.
@@ -192,7 +192,9 @@ def to_entity(
     )
 
 
-def write(documents: Iterable[Document], path: Path, report: ConversionReport, *, key: str = "sc") -> None:
+def write_spacy(
+    documents: Iterable[Document], path: Path, report: ConversionReport, *, key: str = "sc"
+) -> None:
     """A DocBin with the entities in `doc.spans[key]`."""
     spacy = optional_import("spacy", "a DocBin", "spacy")
     vocab, docbin = spacy.blank("xx").vocab, spacy.tokens.DocBin(store_user_data=True)
