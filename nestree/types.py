@@ -622,7 +622,7 @@ class Document(AttributeHints):
         spacy = optional_import("spacy", "to_spacy", "spacy")
         vocab = spacy.blank("xx").vocab if vocab is None else vocab
         try:
-            doc = to_doc(self, vocab, spans_key, ConversionReport(), f"document {self.id}")
+            doc = to_doc(self, vocab, spans_key, ConversionReport())
         except UnicodeEncodeError as error:
             raise DataError(f"spaCy cannot hold this text: {error}. Correct it in its source.") from None
         doc.spans[spans_key].attrs["nestree"] = True  # span._.nestree_score and nestree_head read this group

@@ -396,13 +396,13 @@ class Token(NamedTuple):
     word: int | None  # the index of the word; None: text between words
 
 
-def tokens(text: str, words: Iterable[Span], report: ConversionReport, place: str) -> list[Token]:
+def tokens(text: str, words: Iterable[Span], report: ConversionReport) -> list[Token]:
     """The words of a text, and what stands between them except single blanks.
 
     Tokens that are neither words nor blanks are counted: readers of the file take them for words.
 
     >>> [(token.start, token.end, token.blank, token.word)
-    ...  for token in tokens("a b\\n\\nc", [(0, 1), (2, 3), (5, 6)], ConversionReport(), "")]
+    ...  for token in tokens("a b\\n\\nc", [(0, 1), (2, 3), (5, 6)], ConversionReport())]
     [(0, 1, True, 0), (2, 3, False, 1), (3, 5, False, None), (5, 6, False, 2)]
     """
     result: list[Token] = []
@@ -411,7 +411,7 @@ def tokens(text: str, words: Iterable[Span], report: ConversionReport, place: st
         for match in re.finditer(r"\s+|\S+", text[previous_end:start]):
             first, last = previous_end + match.start(), previous_end + match.end()
             if not match[0].isspace():
-                report.note("characters that belong to no word written as words", place)
+                report.note("characters that belong to no word written as words")
             if result and text[first] == " ":
                 result[-1] = result[-1]._replace(blank=True)
                 first += 1

@@ -232,21 +232,23 @@ def write_bioc(
     kind = kind or next((k for k in reversed(BIOC_KINDS) if f".{k}" in path.suffixes), "xml")
     common.check_choice("kind", kind, BIOC_KINDS)
 
-    def to_text(place: str, document: Document) -> str:
+    def to_text(document: Document) -> str:
+        place = f"{path}, {report.place}"
         try:
             record = from_document(document.with_text(), label)
-            text = json.dumps(record, ensure_ascii=False, allow_nan=False)
         except (TypeError, ValueError) as why:
-            raise DataError(f"{path}, {place}: `extra` holds what JSON cannot: {why}.") from None
-        text = to_xml("document", record) if kind == "xml" else text
-        if kind == "xml" and (character := NOT_IN_XML.search(text)):
+            raise DataError(f"{place}: `extra` holds what JSON cannot: {why}.") from None
+        if kind != "xml":
+            return common.dump_json(record, place)
+        text = to_xml("document", record)
+        if character := NOT_IN_XML.search(text):
             raise DataError(
-                f"{path}, {place}: XML cannot hold {character[0]!r}. Write BioC as JSON instead, kind=json."
+                f"{place}: XML cannot hold {character[0]!r}. Write BioC as JSON instead, kind=json."
             )
         return text
 
     losses = common.report_losses(documents, "bioc", report)
-    common.write_joined((to_text(*pair) for pair in losses), path, FRAMES[kind])
+    common.write_joined(map(to_text, losses), path, FRAMES[kind])
 
 
 def to_xml(name: str, record: Record) -> str:
@@ -363,28 +365,28 @@ def write_pubtator(documents: Iterable[Document], path: Path, report: Conversion
     """The first line of a text is the title, all that follows the abstract."""
 
     def articles() -> Iterator[str]:
-        for number, (place, document) in enumerate(common.report_losses(documents, "pubtator", report), 1):
+        for number, document in enumerate(common.report_losses(documents, "pubtator", report), 1):
             id = re.sub(r"[|\s]", "_", document.id or str(number))
             if document.id is None:
-                report.note("ids generated: pubtator needs one", place)
+                report.note("ids generated: pubtator needs one")
             elif id != document.id:
-                report.note("ids changed: pubtator cannot hold spaces and | in them", place)
-            yield format_article(document.with_text(), id, report, place)
+                report.note("ids changed: pubtator cannot hold spaces and | in them")
+            yield format_article(document.with_text(), id, report)
 
     common.write_joined(articles(), path, ("", "\n", "\n"))
 
 
-def format_article(document: Document, id: str, report: ConversionReport, place: str) -> str:
+def format_article(document: Document, id: str, report: ConversionReport) -> str:
     """The lines of a document. Each line break in its text becomes one blank, so that offsets stay the same."""
     original = document.text or ""
     title = re.split(r"[\r\n]", original, maxsplit=1)[0]
     change = "line ends written as blanks: pubtator cannot hold them"
-    abstract = common.replace_forbidden(original[len(title) + 1 :], r"[\r\n]", change, report, place, by=" ")
+    abstract = common.replace_forbidden(original[len(title) + 1 :], r"[\r\n]", change, report, by=" ")
     text = original[: len(title) + 1] + abstract
     lines = [f"{id}|t|{title}", f"{id}|a|{abstract}"]
     for entity, start, end in common.entity_offsets(document):
         change = "labels changed: pubtator has no place for tabs and line ends in them"
-        label = common.replace_forbidden(entity.label, r"[\t\r\n]", change, report, place, by=" ")
+        label = common.replace_forbidden(entity.label, r"[\t\r\n]", change, report, by=" ")
         columns = [id, str(start), str(end), text[start:end], label, str(entity.extra.get("id", ""))]
         if entity.extra.get("mentions"):
             columns.append(str(entity.extra["mentions"]))

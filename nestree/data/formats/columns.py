@@ -175,14 +175,15 @@ def write_columns(
     common.check_choice("scheme", scheme, ("iob2", "bioes"))
     widest = 1
     with tempfile.TemporaryFile("w+", encoding="utf-8", newline="\n") as rows:
-        for place, document in common.report_losses(documents, "columns", report):
+        for document in common.report_losses(documents, "columns", report):
             for sentence in document.sentences:
                 if sentence.words == (NEW_DOCUMENT,):
-                    note = f"a sentence of the word {NEW_DOCUMENT} alone: read as the boundary of a document"
-                    report.note(note, place)
-                layers = encode_tags(sentence, scheme, joined, report, place)
+                    report.note(
+                        f"a sentence of the word {NEW_DOCUMENT} alone: read as the boundary of a document"
+                    )
+                layers = encode_tags(sentence, scheme, joined, report)
                 widest = max(widest, len(layers))
-                words = (clean(word, "words", report, place) for word in sentence.words)
+                words = (clean(word, "words", report) for word in sentence.words)
                 for cells in zip(words, *layers, strict=True):
                     rows.write("\t".join(cells) + "\n")
                 rows.write("\n")
@@ -192,28 +193,28 @@ def write_columns(
         common.write_rows(padded, path)
 
 
-def clean(text: str, kind: str, report: ConversionReport, place: str) -> str:
+def clean(text: str, kind: str, report: ConversionReport) -> str:
     change = f"{kind} changed: columns has no place for tabs and line ends in them"
-    return common.replace_forbidden(text, r"[\t\r\n]", change, report, place)
+    return common.replace_forbidden(text, r"[\t\r\n]", change, report)
 
 
 def encode_tags(
-    sentence: Sentence, scheme: str, joined: bool, report: ConversionReport, place: str
+    sentence: Sentence, scheme: str, joined: bool, report: ConversionReport
 ) -> Sequence[Iterable[str]]:
     """The columns of tags of a sentence."""
     spans = []
     for entity in sentence.entities:
         parts = entity.label.split("|") if joined else BETWEEN_TAGS.split(entity.label)
         if len(parts) > 1:
-            report.note("labels changed: columns cannot hold | in them", place)
-        spans.append((entity.start, entity.end, clean("_".join(parts), "labels", report, place)))
+            report.note("labels changed: columns cannot hold | in them")
+        spans.append((entity.start, entity.end, clean("_".join(parts), "labels", report)))
     layers = [layer_tags(layer, len(sentence.words), scheme) for layer in assign_layers(spans)]
     if not joined:
         return layers
     cells = ["|".join(tag for tag in tags if tag != "O") or "O" for tags in zip(*layers, strict=True)]
     if lost := Counter(spans) - Counter(decode_tags(cells)[0]):
         change = "entities of one label that cross changed: joined tags cannot tell them apart"
-        report.note(change, place, lost.total())
+        report.note(change, times=lost.total())
     return [cells]
 
 

@@ -251,7 +251,7 @@ def write_datasets(documents: Iterable[Document], path: Path, report: Conversion
 
 def batch_rows(documents: Iterable[Document], report: ConversionReport) -> Iterator[list[dict[str, Any]]]:
     rows: list[dict[str, Any]] = []
-    for _, document in common.report_losses(documents, "datasets", report):
+    for document in common.report_losses(documents, "datasets", report):
         for number, (_, record) in enumerate(jsonl.sentence_records(document)):
             rows.append({"complete": True, **record, "continues": number > 0})
         if len(rows) >= BATCH_ROWS:

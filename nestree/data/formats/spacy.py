@@ -198,8 +198,8 @@ def write_spacy(
     """A DocBin with the entities in `doc.spans[key]`."""
     spacy = optional_import("spacy", "a DocBin", "spacy")
     vocab, docbin = spacy.blank("xx").vocab, spacy.tokens.DocBin(store_user_data=True)
-    for place, document in common.report_losses(documents, "spacy", report):
-        docbin.add(to_doc(document, vocab, key, report, place))
+    for document in common.report_losses(documents, "spacy", report):
+        docbin.add(to_doc(document, vocab, key, report))
     data = docbin.to_bytes()
     if path == STDIO:
         sys.stdout.buffer.write(data)
@@ -209,14 +209,14 @@ def write_spacy(
         temporary.write_bytes(data)
 
 
-def to_doc(document: Document, vocab: Any, key: str, report: ConversionReport, place: str) -> Any:
+def to_doc(document: Document, vocab: Any, key: str, report: ConversionReport) -> Any:
     spacy = optional_import("spacy", "a DocBin", "spacy")
     only_words = document.text is None and all(s.text is None for s in document.sentences)
     document = document.with_text()
     text, words = document.text or "", common.word_offsets(document)
     pieces = [Token(i, j, True, k) for k, (i, j) in enumerate(words)]
     if not only_words:
-        pieces = tokens(text, words, report, place)
+        pieces = tokens(text, words, report)
     token_of = [k for k, piece in enumerate(pieces) if piece.word is not None]  # of each word
     first_words = accumulate((len(s.words) for s in document.sentences), initial=0)
     first_tokens = {token_of[k] for k in first_words if k < len(token_of)}

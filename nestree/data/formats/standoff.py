@@ -196,12 +196,12 @@ def write_brat(documents: Iterable[Document], path: Path, report: ConversionRepo
     used_names: set[str] = set()
     with atomic_path(path) as folder:
         folder.mkdir()
-        for number, (place, document) in enumerate(common.report_losses(documents, "brat", report), 1):
+        for number, document in enumerate(common.report_losses(documents, "brat", report), 1):
             document = document.with_text()
             name = choose_file_name(document.id or f"document-{number:06}", used_names, report)
             annotations = "".join(
                 f"T{count}\t{annotation}\n"
-                for count, annotation in enumerate(format_annotations(document, report, place), 1)
+                for count, annotation in enumerate(format_annotations(document, report), 1)
             )
             text = document.text or ""
             text = "\ufeff" + text if text.startswith("\ufeff") else text  # readers remove one
@@ -210,15 +210,15 @@ def write_brat(documents: Iterable[Document], path: Path, report: ConversionRepo
                     file.write(content)
 
 
-def format_annotations(document: Document, report: ConversionReport, place: str) -> Iterator[str]:
+def format_annotations(document: Document, report: ConversionReport) -> Iterator[str]:
     """The entities of a document as lines without their numbers. brat cuts spans at line breaks into fragments."""
     text = document.text or ""
     for entity, start, end in common.entity_offsets(document):
         change = "labels changed: brat allows no blanks in them"
-        label = common.replace_forbidden(entity.label, r"\s", change, report, place)
+        label = common.replace_forbidden(entity.label, r"\s", change, report)
         lines = [line for line in re.finditer(r"[^\r\n]+", text[start:end]) if line[0].strip()]
         if not lines:
-            report.note(BLANK, place)
+            report.note(BLANK)
             continue
         offsets = ";".join(f"{start + line.start()} {start + line.end()}" for line in lines)
         phrase = " ".join(line[0].replace("\t", " ") for line in lines)
@@ -356,15 +356,15 @@ def write_csv(documents: Iterable[Document], path: Path, report: ConversionRepor
         )
         table.writerow(CSV_COLUMNS)
         documents = (document.with_text() for document in documents)  # to which offsets refer
-        for place, document in common.report_losses(documents, "csv", report):
+        for document in common.report_losses(documents, "csv", report):
             if not document.entities:
-                report.note("documents without entities not written: csv has no row for them", place)
+                report.note("documents without entities not written: csv has no row for them")
                 report.unwritten_documents += 1
                 report.unwritten_sentences += len(document.sentences)
             for number, entity in enumerate(to_text_record(document)["entities"]):
                 for label in entity["labels"]:
                     values = entity | {key: label[key] for key in ENTITY_KEYS & label.keys()}
-                    values |= {"doc_id": document.id or place, "entity": number}
+                    values |= {"doc_id": report.place, "entity": number}
                     heads = values.get("heads") or [values["head"]] * bool(values["head"])
                     values["head_spans"] = ",".join(f"{head['start']}-{head['end']}" for head in heads)
                     values["head"] = values["head"] and values["head"]["text"]

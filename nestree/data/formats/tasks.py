@@ -245,7 +245,7 @@ def write_label_studio(
     """
     common.check_choice("part", part, PARTS)
 
-    def to_task(document: Document, place: str) -> Record:
+    def to_task(document: Document) -> Record:
         data: Record = {field: document.text}
         if document.id is not None:
             data["doc_id"] = document.id
@@ -263,7 +263,7 @@ def write_label_studio(
     lost_parts = ("scores",) if part == "annotations" else ()
     losses = common.report_losses(documents, "label-studio", report, *lost_parts)
     frame = ("", "\n", "\n") if ".jsonl" in path.suffixes else ("[\n", ",\n", "\n]\n")
-    common.write_json(losses, path, to_task, frame)
+    common.write_json(losses, path, report, to_task, frame)
 
 
 def to_regions(document: Document, part: str, from_name: str, to_name: str) -> Iterator[Record]:
@@ -339,7 +339,7 @@ def write_doccano(
     """One document a line. key: where its spans stand, "label", "labels" or "entities"."""
     common.check_choice("key", key, SPANS_KEYS)
 
-    def to_record(document: Document, place: str) -> Record:
+    def to_record(document: Document) -> Record:
         spans = [(start, end, entity.label) for entity, start, end in common.entity_offsets(document)]
         record: Record = {"text": document.text, key: spans}
         if key == "entities":
@@ -352,7 +352,7 @@ def write_doccano(
             record["doc_id"] = document.id
         return record | common.without_keys(document.extra, (*SPANS_KEYS, *record))
 
-    common.write_json(common.report_losses(documents, "doccano", report), path, to_record)
+    common.write_json(common.report_losses(documents, "doccano", report), path, report, to_record)
 
 
 # Prodigy
@@ -411,12 +411,12 @@ def parse_mentions(task: Record, report: ConversionReport) -> Iterator[Mention]:
 def write_prodigy(documents: Iterable[Document], path: Path, report: ConversionReport) -> None:
     """One document a line, with its words as tokens."""
     losses = common.report_losses(documents, "prodigy", report)
-    common.write_json(losses, path, lambda document, place: to_prodigy_task(document, report, place))
+    common.write_json(losses, path, report, lambda document: to_prodigy_task(document, report))
 
 
-def to_prodigy_task(document: Document, report: ConversionReport, place: str) -> Record:
+def to_prodigy_task(document: Document, report: ConversionReport) -> Record:
     text = document.text or ""
-    pieces = tokens(text, common.word_offsets(document), report, place)
+    pieces = tokens(text, common.word_offsets(document), report)
     by_start = {token.start: k for k, token in enumerate(pieces)}
     by_end = {token.end: k for k, token in enumerate(pieces)}
     spans: list[Record] = []

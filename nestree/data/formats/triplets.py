@@ -115,18 +115,18 @@ def write_triplets(
     common.write_rows(
         (
             line
-            for place, document in common.report_losses(documents, "triplets", report)
+            for document in common.report_losses(documents, "triplets", report)
             for sentence in document.sentences
-            for line in format_sentence(sentence, ends, report, place)
+            for line in format_sentence(sentence, ends, report)
         ),
         path,
     )
 
 
-def format_sentence(sentence: Sentence, ends: str, report: ConversionReport, place: str) -> Iterator[str]:
+def format_sentence(sentence: Sentence, ends: str, report: ConversionReport) -> Iterator[str]:
     def clean(text: str, pattern: str, kind: str) -> str:
         change = f"{kind} changed: triplets has no place for blanks, | and line ends in them"
-        return common.replace_forbidden(text, pattern, change, report, place)
+        return common.replace_forbidden(text, pattern, change, report)
 
     yield " ".join(clean(word, r"[ \t\r\n]", "words") for word in sentence.words)
     tags = sentence.extra.get("pos")
