@@ -71,10 +71,9 @@ def check_alignment(gold: Sequence[Sentence], predicted: Sequence[Sentence]) -> 
     if len(gold) == len(predicted):
         return
     shorter, longer = sorted((gold, predicted), key=len)
-    names = ("gold", "predicted") if shorter is gold else ("predicted", "gold")
-    remedy = (
-        "Score against the file that was predicted." if shorter is gold else "Predict the whole gold file."
-    )
+    names, remedy = ("predicted", "gold"), "Predict the whole gold file."
+    if shorter is gold:
+        names, remedy = ("gold", "predicted"), "Score against the file that was predicted."
     n, first = len(shorter), longer[len(shorter)]
     raise DataError(
         f"{names[0]} ends after {n} sentence{'' if n == 1 else 's'}, {names[1]} has {len(longer)}; the first that is "
@@ -677,7 +676,7 @@ def compare(
         try:
             check_alignment(gold, predicted)
         except DataError as error:
-            raise DataError(f"{name}: {error}") from None
+            raise error.at(name) from None
     sides = [[*map(entities_by_key, side)] for side in (gold, first, second)]
     rows = count_rows(*([dict.fromkeys(e) for e in side] for side in sides)).get(None, Counter())
     if empty := len(gold) - rows.total():  # sentences without any entities

@@ -333,9 +333,7 @@ def forbid(
         forbidden[k].append((first - starts[k], last - starts[k]))
     try:
         pairs = zip(sentences, forbidden, strict=True)
-        return tuple(
-            replace(sentence, forbidden=tuple(spans)) if spans else sentence for sentence, spans in pairs
-        )
+        return tuple(replace(part, forbidden=tuple(spans)) if spans else part for part, spans in pairs)
     except DataError as error:
         raise error.at(annotated.place) from None
 

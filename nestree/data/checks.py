@@ -103,9 +103,7 @@ class Report:
             if not findings:
                 continue
             lines = [f"{kind.level}: {kind.title}: {len(findings):,}"]
-            lines += [
-                escape_newlines(f"  {finding.place}: {finding.message}") for finding in findings[:shown]
-            ]
+            lines += [escape_newlines(f"  {place}: {message}") for _, place, message in findings[:shown]]
             if shown is not None and len(findings) > shown:
                 lines.append(f"  and {len(findings) - shown:,} more")
             parts.append("\n".join([*lines, f"  -> {kind.remedy}", ""]))

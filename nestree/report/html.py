@@ -213,11 +213,9 @@ def example_values(error: EntityError) -> dict[str, Any]:
     above = brackets(error.sentence, error.gold, error)
     below = brackets(error.prediction, error.predicted, error)
     middle = 2 + max((level for level, *_ in above), default=-1)  # the row of the words
-    cells = [(middle - 1 - level, a, b, f"bracket above {style}", text) for level, a, b, style, text in above]
+    cells = [(middle - 1 - level, a, b, f"bracket above {css}", text) for level, a, b, css, text in above]
     cells += [(middle, 3 + k, 4 + k, "word", word) for k, word in enumerate(words)]
-    cells += [
-        (middle + 1 + level, a, b, f"bracket below {style}", text) for level, a, b, style, text in below
-    ]
+    cells += [(middle + 1 + level, a, b, f"bracket below {css}", text) for level, a, b, css, text in below]
     cells += [(middle - 1, 1, 2, "side", "gold")] if above else []
     cells += [(middle + 1, 1, 2, "side", "predicted")] if below else []
     cells += [(middle, 2, 3, "word", "…")] if start else []

@@ -184,9 +184,8 @@ def correct_offsets(
             if note:
                 report.note(note, str(path))
             if mark:
-                report.note(
-                    "offsets count the byte order mark: left out, and offsets moved by one", str(path)
-                )
+                note = "offsets count the byte order mark: left out, and offsets moved by one"
+                report.note(note, str(path))
             return candidate, moved
     return text, mentions
 
