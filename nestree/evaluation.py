@@ -579,13 +579,8 @@ def evaluate(
 
 def number_copies(sentence: Sentence) -> dict[Hashable, None]:
     """Every entity, with a number that distinguishes its copies."""
-    seen: Counter[Hashable] = Counter()
-    copies: dict[Hashable, None] = {}
-    for entity in sentence.entities:
-        key = (entity.start, entity.end, entity.label)
-        seen[key] += 1
-        copies[*key, seen[key]] = None
-    return copies
+    times = Counter((entity.start, entity.end, entity.label) for entity in sentence.entities)
+    return {(*key, number): None for key in times for number in range(times[key])}
 
 
 def count_confusion(

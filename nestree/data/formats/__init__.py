@@ -43,43 +43,40 @@ class AllSkippedError(DataError):
     """Every record of a file is invalid, and was skipped."""
 
 
+SPLIT = {"words": "treebank", "sentences": "rules"}
+
+
 class Format(NamedTuple):
     module: str
     writable: bool
     ending: str  # of the names of files; "": a folder is written
     description: str
-    splitting: dict[str, str]  # the default word style and sentence rule, where the format leaves them open
+    splitting: dict[str, str] = (
+        SPLIT  # the default word style and sentence rule, where the format leaves them open
+    )
 
 
-NOT_SPLIT: dict[str, str] = {}
-SPLIT = {"words": "treebank", "sentences": "rules"}
 FORMATS = {
-    "jsonl": Format("jsonl", True, ".jsonl", "one sentence a line, words or text, .gz too: our own", SPLIT),
-    "brat": Format("standoff", True, "", "a folder of .txt and .ann files", SPLIT),
+    "jsonl": Format("jsonl", True, ".jsonl", "one sentence a line, words or text, .gz too: our own"),
+    "brat": Format("standoff", True, "", "a folder of .txt and .ann files"),
     "columns": Format(
-        "columns", True, ".iob2", "one word a line, IOB2, BIO or BIOES, one column per layer", NOT_SPLIT
+        "columns", True, ".iob2", "one word a line, IOB2, BIO or BIOES, one column per layer", {}
     ),
-    "triplets": Format(
-        "triplets", True, ".data", "words / part-of-speech tags / start,end LABEL|...", NOT_SPLIT
-    ),
+    "triplets": Format("triplets", True, ".data", "words / part-of-speech tags / start,end LABEL|...", {}),
     "genia": Format("biomedical", False, ".xml", "GENIA 3.02, GPML XML", {"words": "split-hyphens"}),
-    "ace": Format("standoff", False, "", "ACE 2004 and 2005, .sgm and .apf.xml", SPLIT),
-    "nne": Format("triplets", False, "", "NNE stand-off and the trees of the Penn Treebank", NOT_SPLIT),
-    "gum": Format("gum", False, ".conllu", "CoNLL-U with Entity= in its last column", NOT_SPLIT),
-    "label-studio": Format("tasks", True, ".json", "Label Studio, annotations or predictions", SPLIT),
-    "doccano": Format("tasks", True, ".jsonl", "doccano's JSON lines", SPLIT),
-    "prodigy": Format("tasks", True, ".jsonl", "Prodigy's JSON lines", SPLIT),
+    "ace": Format("standoff", False, "", "ACE 2004 and 2005, .sgm and .apf.xml"),
+    "nne": Format("triplets", False, "", "NNE stand-off and the trees of the Penn Treebank", {}),
+    "gum": Format("gum", False, ".conllu", "CoNLL-U with Entity= in its last column", {}),
+    "label-studio": Format("tasks", True, ".json", "Label Studio, annotations or predictions"),
+    "doccano": Format("tasks", True, ".jsonl", "doccano's JSON lines"),
+    "prodigy": Format("tasks", True, ".jsonl", "Prodigy's JSON lines"),
     "spacy": Format("spacy", True, ".spacy", "spaCy's DocBin", {"sentences": "rules"}),
-    "pubtator": Format("biomedical", True, ".pubtator", "PubTator", SPLIT),
-    "bioc": Format("biomedical", True, ".xml", "BioC, XML or JSON", SPLIT),
-    "research-json": Format("research_json", False, ".json", "the files of published systems", NOT_SPLIT),
-    "datasets": Format("datasets", True, "", "a data set of Hugging Face: a folder or a parquet file", SPLIT),
-    "csv": Format(
-        "standoff", True, ".csv", "one entity a row, CSV or TSV; read with .txt files beside it", SPLIT
-    ),
-    "text": Format(
-        "text", False, ".txt", "plain text, without entities: a file, or a folder of .txt files", SPLIT
-    ),
+    "pubtator": Format("biomedical", True, ".pubtator", "PubTator"),
+    "bioc": Format("biomedical", True, ".xml", "BioC, XML or JSON"),
+    "research-json": Format("research_json", False, ".json", "the files of published systems", {}),
+    "datasets": Format("datasets", True, "", "a data set of Hugging Face: a folder or a parquet file"),
+    "csv": Format("standoff", True, ".csv", "one entity a row, CSV or TSV; read with .txt files beside it"),
+    "text": Format("text", False, ".txt", "plain text, without entities: a file, or a folder of .txt files"),
 }
 
 
@@ -109,9 +106,8 @@ def read(
     documents = chain.from_iterable(
         check_documents(reader(file, report, **chosen), file, name, report, splitting) for file in files
     )
-    context = (
-        copy_context()
-    )  # the limits hold while the reader runs, not in the code that consumes its documents
+    # The limits hold while the reader runs, and not in the code that consumes its documents.
+    context = copy_context()
     context.run(current_limits.set, limits)
     return report.count(iter(lambda: context.run(next, documents, None), None))
 
@@ -192,7 +188,7 @@ def options(name: str, verb: str = "read") -> dict[str, inspect.Parameter]:
     """
     parameters = inspect.signature(get_function(name, verb)).parameters
     own = {key: value for key, value in parameters.items() if value.kind is value.KEYWORD_ONLY}
-    splitting = FORMATS[name].splitting if verb == "read" else NOT_SPLIT
+    splitting = FORMATS[name].splitting if verb == "read" else {}
     return own | {
         key: inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=str)
         for key, default in splitting.items()

@@ -138,19 +138,9 @@ def parse_sentence(record: Record) -> Sentence:
     if text is not None:
         has_offsets = record.get("offsets") is not None
         offsets = tuple(parse_pairs(record, "offsets")) if has_offsets else common.locate_words(words, text)
-    return Sentence(
-        tuple(words),
-        tuple(entities),
-        text,
-        offsets,
-        0,
-        common.optional_str(record.get("sent_id")),
-        complete,
-        extra,
-        parse_tree(record.get("tree"), len(words)),
-        None,
-        tuple(forbidden),
-    )
+    id, tree = common.optional_str(record.get("sent_id")), parse_tree(record.get("tree"), len(words))
+    before = tuple(words), tuple(entities), text, offsets
+    return Sentence(*before, id=id, complete=complete, extra=extra, tree=tree, forbidden=tuple(forbidden))
 
 
 def parse_pairs(record: Record, key: str) -> list[Span]:

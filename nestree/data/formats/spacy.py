@@ -67,11 +67,12 @@ def read_spacy(
 def check_size(data: bytes, path: Path) -> None:
     """Raise if a DocBin expands to too much: its bytes, and the objects that its documents and strings become."""
     limit = current_limits.get().max_docbin_bytes
-    size = unpacked_size(data, limit)
+    unpacked = zlib.decompressobj().decompress(data, limit + 1)
+    size = len(unpacked)
     if size <= limit:
         msgpack = optional_import("srsly.msgpack", "a DocBin", "spacy")
         unpacker = msgpack.Unpacker(raw=False, max_buffer_size=max(size, 1))
-        unpacker.feed(zlib.decompress(data))
+        unpacker.feed(unpacked)
         for _ in range(unpacker.read_map_header()):
             name = unpacker.unpack()
             if name == "lengths":
@@ -91,17 +92,6 @@ def check_size(data: bytes, path: Path) -> None:
         raise DataError(
             f"{path}: this DocBin expands to more than {limit:,} bytes. {limit_remedy('max_docbin_bytes')}"
         )
-
-
-def unpacked_size(data: bytes, limit: int) -> int:
-    """The number of bytes that these expand to, without keeping them; counted until they are more than `limit`."""
-    unpacker, size = zlib.decompressobj(), 0
-    for at in range(0, len(data), 2**16):
-        part = data[at : at + 2**16]
-        while part and size <= limit:
-            size += len(unpacker.decompress(part, 2**20))
-            part = unpacker.unconsumed_tail
-    return size
 
 
 def is_word(token: Any) -> bool:

@@ -56,15 +56,8 @@ from nestree.types import Document, Span
 
 # brat
 
-BRAT_NOT_READ = {
-    "R": "relations not read",
-    "E": "events not read",
-    "A": "attributes not read",
-    "M": "attributes not read",
-    "N": "normalisations not read",
-    "#": "notes not read",
-    "*": "equivalences not read",
-}
+BRAT_NOT_READ = {"R": "relations", "E": "events", "A": "attributes", "M": "attributes", "N": "normalisations"}
+BRAT_NOT_READ |= {"#": "notes", "*": "equivalences"}
 ANNOTATION = re.compile(r"[TREAMN#*]\d* ")  # without the tab that belongs to it
 BRAT_SPAN = re.compile(r"(\S+) (\d+ \d+(?:;\d+ \d+)*)")
 MAX_NAME_BYTES = 180  # of a file, without its ending
@@ -123,7 +116,7 @@ def parse_annotations(path: Path, report: ConversionReport) -> Iterator[Mention]
             yield mention
             mention = None
         if line[0] in BRAT_NOT_READ:
-            report.note(BRAT_NOT_READ[line[0]], place)
+            report.note(f"{BRAT_NOT_READ[line[0]]} not read", place)
             continue
         with common.skip_bad(report, place):
             mention = parse_annotation(line, report)
@@ -378,12 +371,7 @@ TAG = re.compile(r"<(/?)([A-Za-z][\w.-]*)[^>]*>|<[!?][^>]*>")
 REFERENCE = re.compile(r"&(?:amp|lt|gt|quot|apos|#\d{1,7}|#x[0-9a-f]{1,6});", re.IGNORECASE)
 # Folders of the annotation passes of ACE 2005, the final one first.
 PASSES = ("timex2norm", "adj", "fp1", "fp2")
-ACE_NOT_READ = {
-    "relation": "relations not read",
-    "event": "events not read",
-    "value": "values not read",
-    "timex2": "time expressions not read",
-}
+ACE_NOT_READ = {"relation": "relations", "event": "events", "value": "values", "timex2": "time expressions"}
 APF = ".apf.xml"
 ApfMentions = tuple[str | None, list[tuple[Mention, str]]]
 
@@ -535,7 +523,7 @@ def parse_apf(path: Path, subtypes: bool, report: ConversionReport) -> ApfMentio
             if name == "document":
                 id = attributes.get("DOCID")
             elif name in ACE_NOT_READ:
-                report.note(ACE_NOT_READ[name], place)
+                report.note(f"{ACE_NOT_READ[name]} not read", place)
             elif name == "entity":
                 entity = attributes
             elif name == "entity_mention":

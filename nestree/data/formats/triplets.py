@@ -112,15 +112,9 @@ def write_triplets(
     ends: "exclusive" or "inclusive".
     """
     common.check_choice("ends", ends, ENDS)
-    common.write_rows(
-        (
-            line
-            for document in common.report_losses(documents, "triplets", report)
-            for sentence in document.sentences
-            for line in format_sentence(sentence, ends, report)
-        ),
-        path,
-    )
+    losses = common.report_losses(documents, "triplets", report)
+    sentences = (sentence for document in losses for sentence in document.sentences)
+    common.write_rows((row for s in sentences for row in format_sentence(s, ends, report)), path)
 
 
 def format_sentence(sentence: Sentence, ends: str, report: ConversionReport) -> Iterator[str]:
