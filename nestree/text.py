@@ -40,21 +40,9 @@ DASH = "—"
 STOP = "。"  # ends a sentence without a blank after it
 
 EQUIVALENT = {
-    "'": "’‛ʼ＇′׳״",
-    "‘": "‚‹",
-    '"': "″＂‟",
-    "“": "„«「『《〈",
-    "”": "»」』》〉",
-    "-": "‐‑−－",
-    DASH: "–―‒",
-    "…": "⋯",
-    STOP: "！？．｡",
-    "!": "।॥۔።",
-    "?": "؟",
-    ",": "，、،",
-    "(": "（",
-    ")": "）",
-}
+    "'": "’‛ʼ＇′׳״", "‘": "‚‹", '"': "″＂‟", "“": "„«「『《〈", "”": "»」』》〉", "-": "‐‑−－", DASH: "–―‒",
+    "…": "⋯", STOP: "！？．｡", "!": "।॥۔።", "?": "؟", ",": "，、،", "(": "（", ")": "）",
+}  # fmt: skip
 UNCHANGED = "“”‘—…。" + JOINER
 WITHOUT_BLANKS = re.compile(  # Thai, Lao, Burmese, Khmer, Japanese, Chinese
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u2fdf\u3005-\u3007\u3041-\u30ff\u31f0-\u31ff\u3400-\u4dbf"

@@ -239,9 +239,9 @@ def joined_boundaries(
 def count_fitting_styles(text: str, mention: Mention, report: ConversionReport) -> None:
     """Count the styles that separate more words than others, and do not cut this mention."""
     start = 1 + max(text.rfind(blank, 0, mention.start) for blank in " \n\t")
-    tail = re.compile(r"\S*").match(text, mention.end)
+    end = next((k for k in range(mention.end, len(text)) if text[k].isspace()), len(text))
     for style in ("ud", "split-hyphens"):
-        pieces = split(text[start : tail.end() if tail else mention.end], style, "lines")
+        pieces = split(text[start:end], style, "lines")
         spans = [span for piece in pieces for span in piece.words]
         begins = mention.start - start in {i for i, _ in spans}
         report.fitting_styles[style] += begins and mention.end - start in {j for _, j in spans}

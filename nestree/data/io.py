@@ -710,12 +710,3 @@ def read(path: Path | str, format: str | None = None, **options: Any) -> list[Do
     from nestree.data import formats
 
     return list(formats.read(path, format, **options))
-
-
-def write(
-    documents: Iterable[Document] | Document, path: Path | str, format: str | None = None, **options: Any
-) -> None:
-    """Write documents; a format that is not named follows from the ending. See `nestree.data.formats.write`."""
-    from nestree.data import formats
-
-    formats.write([documents] if isinstance(documents, Document) else documents, path, format, **options)

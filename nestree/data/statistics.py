@@ -107,20 +107,12 @@ def count(documents: Iterable[Document]) -> Statistics:
 
 
 ROWS = {
-    "documents": "documents",
-    "sentences": "sentences",
-    "nested_sentences": "  nested",
-    "entities": "entities",
-    "nested_entities": "  nested",
-    "single_word_entities": "  single-word",
-    "multi_type_spans": "multi-type spans",
-    "duplicate_entities": "duplicate entities",
-    "crossing_pairs": "crossing pairs",
-    "deepest": "deepest nesting",
-    "words": "words",
-    "longest_sentence": "longest sentence",
-    "longest_entity": "longest entity",
-}
+    "documents": "documents", "sentences": "sentences", "nested_sentences": "  nested",
+    "entities": "entities", "nested_entities": "  nested", "single_word_entities": "  single-word",
+    "multi_type_spans": "multi-type spans", "duplicate_entities": "duplicate entities",
+    "crossing_pairs": "crossing pairs", "deepest": "deepest nesting",
+    "words": "words", "longest_sentence": "longest sentence", "longest_entity": "longest entity",
+}  # fmt: skip
 
 
 def rows(parts: Mapping[str, Statistics]) -> list[list[str]]:

@@ -47,11 +47,10 @@ def to_html(
         evaluation=evaluation,
         comparison=comparison,
         sections=[name for name, content in sections.items() if content],
-        score_chart=score_chart,
-        error_chart=error_chart,
-        difference_chart=difference_chart,
-        plot_reliability=plot_reliability,
-        plot_thresholds=plot_thresholds,
+        **{
+            f.__name__: f
+            for f in (score_chart, error_chart, difference_chart, plot_reliability, plot_thresholds)
+        },
         all_tables={table.title: table for table in tables.all_tables(evaluation, comparison, HEAD_WORDS)},
         max_columns=MAX_COLUMNS,
         label_indices={label: k for k, label in enumerate(evaluation.labels)},
@@ -154,15 +153,10 @@ def plot_reliability(evaluation: Evaluation) -> str:
     calibration = evaluation.calibration
     assert calibration is not None
     largest = max(bin.entities for bin in calibration.bins)
-    points = [
-        (
-            bin.score,
-            bin.precision,
-            3 + 7 * (bin.entities / largest) ** 0.5,
-            f"mean score {percent(bin.score)} %, precision {percent(bin.precision)} %, {bin.entities:,} entities",
-        )
-        for bin in calibration.bins
-    ]
+    points = []
+    for _, _, count, score, precision in calibration.bins:
+        title = f"mean score {percent(score)} %, precision {percent(precision)} %, {count:,} entities"
+        points.append((score, precision, 3 + 7 * (count / largest) ** 0.5, title))
     description = f"Reliability diagram. Expected calibration error {percent(calibration.error)} %."
     return plot_curve(points, "mean score, %", description, diagonal=True)
 

@@ -278,10 +278,7 @@ WITHOUT_EXTRA = {*WITHOUT_MARKS, "datasets"}
 WITHOUT_BOUNDARIES = {*WITHOUT_WORDS, "prodigy"}
 # The parts of documents: which formats lose them, and how to count them. Only jsonl holds trees.
 LOSSES: dict[str, tuple[Collection[str], Count]] = {
-    "heads": (
-        WITHOUT_MARKS - {"csv", "spacy"},
-        count_entities(lambda e, held: e.head is not None or e.heads),
-    ),
+    "heads": (WITHOUT_MARKS - {"csv", "spacy"}, count_entities(lambda e, _: e.head is not None or e.heads)),
     "scores": (
         WITHOUT_TEXT | {"brat", "doccano", "pubtator"},
         count_entities(lambda e, _: e.score is not None),

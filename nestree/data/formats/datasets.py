@@ -14,7 +14,6 @@ rows; a folder is mapped into memory, not loaded.
 import json
 import re
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -245,8 +244,13 @@ def write_datasets(documents: Iterable[Document], path: Path, report: Conversion
         with arrow.ipc.new_stream(str(raw), schema) as file:
             for batch in batches:
                 file.write_table(batch)
-        with no_progress_bars(datasets):
+        were_disabled = datasets.are_progress_bars_disabled()
+        datasets.disable_progress_bars()
+        try:
             datasets.Dataset.from_file(str(raw)).save_to_disk(str(target))
+        finally:
+            if not were_disabled:
+                datasets.enable_progress_bars()
 
 
 def batch_rows(documents: Iterable[Document], report: ConversionReport) -> Iterator[list[dict[str, Any]]]:
@@ -259,15 +263,3 @@ def batch_rows(documents: Iterable[Document], report: ConversionReport) -> Itera
             rows = []
     if rows:
         yield rows
-
-
-@contextmanager
-def no_progress_bars(datasets: Any) -> Iterator[None]:
-    """Within this, the library draws no progress bars."""
-    were_disabled = datasets.are_progress_bars_disabled()
-    datasets.disable_progress_bars()
-    try:
-        yield
-    finally:
-        if not were_disabled:
-            datasets.enable_progress_bars()

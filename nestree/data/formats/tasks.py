@@ -56,14 +56,7 @@ from nestree.types import Document, Span
 
 # Label Studio
 
-SHORT_TASK_KEYS = (
-    "id",
-    "annotator",
-    "annotation_id",
-    "created_at",
-    "updated_at",
-    "lead_time",
-)  # of a short task
+SHORT_TASK_KEYS = ("id", "annotator", "annotation_id", "created_at", "updated_at", "lead_time")
 PARTS = ("annotations", "predictions")
 FROM_NAME, TO_NAME, FIELD = "label", "text", "text"  # of `label_config`
 
