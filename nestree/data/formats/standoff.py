@@ -166,12 +166,11 @@ def correct_offsets(
     for (note, candidate, convert), mark in itertools.product(ways, ("", "\ufeff")[: 1 + has_mark]):
         moved = []
         for mention in mentions:
-            fragments = [
-                (convert(max(0, start - len(mark))), convert(end - len(mark)))
-                for start, end in ((mention.start, mention.end), *mention.fragments)
-            ]
+            (start, end), *fragments = (
+                (convert(max(0, i - len(mark))), convert(j - len(mark)))
+                for i, j in ((mention.start, mention.end), *mention.fragments)
+            )
             phrase = mention.phrase and mention.phrase.removeprefix(mark)
-            (start, end), *fragments = fragments
             moved.append(mention._replace(start=start, end=end, fragments=fragments, phrase=phrase))
         if all(mention.matches(candidate) for mention in moved):
             if note:
