@@ -66,7 +66,7 @@ FORMATS = {
     "genia": Format("biomedical", False, ".xml", "GENIA 3.02, GPML XML", {"words": "split-hyphens"}),
     "ace": Format("standoff", False, "", "ACE 2004 and 2005, .sgm and .apf.xml"),
     "nne": Format("triplets", False, "", "NNE stand-off and the trees of the Penn Treebank", {}),
-    "gum": Format("gum", False, ".conllu", "CoNLL-U with Entity= in its last column", {}),
+    "gum": Format("columns", False, ".conllu", "CoNLL-U with Entity= in its last column", {}),
     "label-studio": Format("tasks", True, ".json", "Label Studio, annotations or predictions"),
     "doccano": Format("tasks", True, ".jsonl", "doccano's JSON lines"),
     "prodigy": Format("tasks", True, ".jsonl", "Prodigy's JSON lines"),
