@@ -17,8 +17,7 @@ from benchmarks.timing import Row, provenance, store
 from nestree import checkpoint
 from nestree.data import formats
 from nestree.errors import NestreeError
-from nestree.evaluation import Evaluation, evaluate
-from nestree.evaluation.error_analysis import have_heads
+from nestree.evaluation import Evaluation, evaluate, have_heads
 from nestree.hub import resolve
 from nestree.model import Recognizer
 from nestree.nn.devices import select_device

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from defusedxml import ElementTree
 
-from nestree.evaluation.metrics import Score
+from nestree.evaluation import Score
 from nestree.text import WORD_STYLES, split
 from nestree.types import Span
 

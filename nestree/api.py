@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from nestree import evaluation
 from nestree.data import formats
 from nestree.data.convert import conversion_summary
-from nestree.data.formats.detect import select_test_part
+from nestree.data.formats import select_test_part
 from nestree.data.io import ConversionReport
 from nestree.errors import InputError
 from nestree.evaluation import Evaluation

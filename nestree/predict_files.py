@@ -25,8 +25,15 @@ from typing import Any, NamedTuple, Protocol
 from nestree import __version__
 from nestree.checkpoint import CARD, MANIFEST, model_files, sha256
 from nestree.data import formats
-from nestree.data.formats import FORMATS, detect_format, detect_output_format, jsonl
-from nestree.data.formats.detect import SUFFIXES, detect_folder, detect_stdin
+from nestree.data.formats import (
+    FORMATS,
+    SUFFIXES,
+    detect_folder,
+    detect_format,
+    detect_output_format,
+    detect_stdin,
+    jsonl,
+)
 from nestree.data.formats.text import TEXT_SUFFIXES, strip_suffix
 from nestree.data.io import (
     MAX_PLACES,

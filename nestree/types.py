@@ -224,15 +224,15 @@ class Sentence(AttributeHints):
 
     def phrase(self, entity: Entity) -> str:
         """The text of the entity; if only words are known, they are joined by blanks."""
-        if self.text is None or self.offsets is None:
+        if self.text is None:
             return " ".join(self.words[entity.start : entity.end])
-        return self.text[self.offsets[entity.start][0] : self.offsets[entity.end - 1][1]]
+        return char_span(self, *entity.span).text
 
     def characters(self, entity: Entity) -> Span:
         """The span of the entity in characters of its document."""
         if self.offsets is None:
             raise DataError(f"only the words of this sentence are known, not their places in a text: {self}")
-        return self.start + self.offsets[entity.start][0], self.start + self.offsets[entity.end - 1][1]
+        return char_span(self, *entity.span)[:2]
 
     def with_text(self) -> "Sentence":
         """The sentence itself if its text is known; otherwise a copy whose text joins the words by blanks."""
@@ -312,13 +312,9 @@ def depths(entities: Iterable[Entity]) -> list[int]:
     >>> depths([Entity(0, 4, "A"), Entity(0, 4, "B"), Entity(3, 4, "C")])
     [0, 0, 1]
     """
-    entities = list(entities)
-    depth: dict[Span, int] = {}
-    ends: list[int] = []  # sorted, of the spans so far
-    for start, end in sorted({entity.span for entity in entities}, key=lambda span: (span[0], -span[1])):
-        depth[start, end] = len(ends) - bisect_left(ends, end)
-        insort(ends, end)
-    return [depth[entity.span] for entity in entities]
+    spans = [entity.span for entity in entities]
+    enclosing = enclosing_spans(spans)
+    return [len(enclosing[span]) for span in spans]
 
 
 class CharSpan(NamedTuple):
@@ -622,7 +618,7 @@ class Document(AttributeHints):
         spacy = optional_import("spacy", "to_spacy", "spacy")
         vocab = spacy.blank("xx").vocab if vocab is None else vocab
         try:
-            doc = to_doc(self, vocab, spans_key, ConversionReport(), f"document {self.id}")
+            doc = to_doc(self, vocab, spans_key, ConversionReport())
         except UnicodeEncodeError as error:
             raise DataError(f"spaCy cannot hold this text: {error}. Correct it in its source.") from None
         doc.spans[spans_key].attrs["nestree"] = True  # span._.nestree_score and nestree_head read this group

@@ -8,9 +8,16 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from nestree.errors import InputError
-from nestree.text import SENTENCE_RULES, WORD_STYLES, SentenceSplit, detect_word_style, split
-from nestree.text.sentences import analyze_chunk
-from nestree.text.words import MAX_CHUNK, split_words
+from nestree.text import (
+    MAX_CHUNK,
+    SENTENCE_RULES,
+    WORD_STYLES,
+    SentenceSplit,
+    analyze_chunk,
+    detect_word_style,
+    split,
+    split_words,
+)
 
 GUM_WORDS, GUM_SENTENCES = 0.99, 0.95  # F1 to reach
 

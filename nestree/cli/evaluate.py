@@ -45,7 +45,7 @@ def evaluate(
     """
     from nestree import evaluation as library
     from nestree import report
-    from nestree.data.formats.detect import select_test_part
+    from nestree.data.formats import select_test_part
     from nestree.data.io import ConversionReport, atomic_writer, check_output_path
 
     is_name = str(gold) == gold.name != "-" and not gold.exists()
@@ -123,7 +123,7 @@ def is_model(name: str) -> bool:
     """Whether this names a model rather than a file of predictions."""
     from nestree import hub
     from nestree.checkpoint import LABELS
-    from nestree.data.formats.detect import SUFFIXES
+    from nestree.data.formats import SUFFIXES
 
     if Path(name).exists():
         return (Path(name) / LABELS).is_file()

@@ -103,6 +103,6 @@ def label_config(
 ) -> None:
     """Print the labeling config of Label Studio for the labels of a model."""
     from nestree import checkpoint, hub
-    from nestree.data.formats.label_studio import label_config
+    from nestree.data.formats.tasks import label_config
 
     typer.echo(label_config(checkpoint.read_labels(hub.resolve(model))))

@@ -85,7 +85,7 @@ def show(
 
 def detect_text(source: Path) -> str | None:
     """`text` for standard input that is not JSON, a .txt file without annotations beside it, a folder of .txt files."""
-    from nestree.data.formats.detect import detect_stdin
+    from nestree.data.formats import detect_stdin
     from nestree.data.formats.text import TEXT_SUFFIXES
 
     if str(source) == "-":

@@ -239,9 +239,9 @@ def joined_boundaries(
 def count_fitting_styles(text: str, mention: Mention, report: ConversionReport) -> None:
     """Count the styles that separate more words than others, and do not cut this mention."""
     start = 1 + max(text.rfind(blank, 0, mention.start) for blank in " \n\t")
-    tail = re.compile(r"\S*").match(text, mention.end)
+    end = next((k for k in range(mention.end, len(text)) if text[k].isspace()), len(text))
     for style in ("ud", "split-hyphens"):
-        pieces = split(text[start : tail.end() if tail else mention.end], style, "lines")
+        pieces = split(text[start:end], style, "lines")
         spans = [span for piece in pieces for span in piece.words]
         begins = mention.start - start in {i for i, _ in spans}
         report.fitting_styles[style] += begins and mention.end - start in {j for _, j in spans}
@@ -333,9 +333,7 @@ def forbid(
         forbidden[k].append((first - starts[k], last - starts[k]))
     try:
         pairs = zip(sentences, forbidden, strict=True)
-        return tuple(
-            replace(sentence, forbidden=tuple(spans)) if spans else sentence for sentence, spans in pairs
-        )
+        return tuple(replace(part, forbidden=tuple(spans)) if spans else part for part, spans in pairs)
     except DataError as error:
         raise error.at(annotated.place) from None
 
@@ -396,13 +394,13 @@ class Token(NamedTuple):
     word: int | None  # the index of the word; None: text between words
 
 
-def tokens(text: str, words: Iterable[Span], report: ConversionReport, place: str) -> list[Token]:
+def tokens(text: str, words: Iterable[Span], report: ConversionReport) -> list[Token]:
     """The words of a text, and what stands between them except single blanks.
 
     Tokens that are neither words nor blanks are counted: readers of the file take them for words.
 
     >>> [(token.start, token.end, token.blank, token.word)
-    ...  for token in tokens("a b\\n\\nc", [(0, 1), (2, 3), (5, 6)], ConversionReport(), "")]
+    ...  for token in tokens("a b\\n\\nc", [(0, 1), (2, 3), (5, 6)], ConversionReport())]
     [(0, 1, True, 0), (2, 3, False, 1), (3, 5, False, None), (5, 6, False, 2)]
     """
     result: list[Token] = []
@@ -411,7 +409,7 @@ def tokens(text: str, words: Iterable[Span], report: ConversionReport, place: st
         for match in re.finditer(r"\s+|\S+", text[previous_end:start]):
             first, last = previous_end + match.start(), previous_end + match.end()
             if not match[0].isspace():
-                report.note("characters that belong to no word written as words", place)
+                report.note("characters that belong to no word written as words")
             if result and text[first] == " ":
                 result[-1] = result[-1]._replace(blank=True)
                 first += 1

@@ -103,9 +103,7 @@ class Report:
             if not findings:
                 continue
             lines = [f"{kind.level}: {kind.title}: {len(findings):,}"]
-            lines += [
-                escape_newlines(f"  {finding.place}: {finding.message}") for finding in findings[:shown]
-            ]
+            lines += [escape_newlines(f"  {place}: {message}") for _, place, message in findings[:shown]]
             if shown is not None and len(findings) > shown:
                 lines.append(f"  and {len(findings) - shown:,} more")
             parts.append("\n".join([*lines, f"  -> {kind.remedy}", ""]))
@@ -231,10 +229,7 @@ class Checker:
             if composed is False:
                 shown = re.sub(r"[\u0300-\u036f]", lambda mark: ascii(mark[0])[1:-1], word)
                 self.decomposed.append(Finding("normal-forms", place, f"{word} ({shown})"))
-        self.find_leaks(document, sentence, path, place)
-
-    def find_leaks(self, document: Document, sentence: Sentence, path: Path, place: str) -> None:
-        """Find sentences and documents that are in two files of different splits."""
+        # Sentences and documents that are in two files of different splits
         if document.id is not None:
             first = self.documents.setdefault(document.id, path)
             if are_disjoint(first, path):

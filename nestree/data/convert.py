@@ -55,10 +55,9 @@ class Conversion:
         """The sizes of both sides, then a line for each change, with its first places."""
         lines = []
         for verb, side in self.as_json().items():
-            nouns = {"documents": "document", "sentences": "sentence", "entities": "entity"}
-            sizes = [
-                plural(side[key], noun) for key, noun in nouns.items() if side[key] or key != "documents"
-            ]
+            nouns = {"documents": "document"} if side["documents"] else {}
+            nouns |= {"sentences": "sentence", "entities": "entity"}
+            sizes = [plural(side[key], noun) for key, noun in nouns.items()]
             preposition = "from" if verb == "read" else "to"
             lines.append(f"{verb:<8} {', '.join(sizes)} {preposition} {side['path']} ({side['format']})")
         return "\n".join([*lines, *conversion_summary(self.reading, self.writing)])

@@ -1,4 +1,4 @@
-"""Reading and writing files: limits, lines, JSON records, atomic writes, and the report of all changes to the data."""
+"""Reading and writing files: limits, lines, JSON, XML, atomic writes, and the report of all changes to the data."""
 
 import errno
 import gzip
@@ -22,7 +22,7 @@ from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO
+from typing import Any, BinaryIO, NamedTuple, TextIO
 
 from nestree.errors import DataError, InputError
 from nestree.types import Document, Entity, Span
@@ -424,6 +424,81 @@ def parse_values(
         raise DataError(f"{path}:{line}: the list has ended, and more follows{following}.")
 
 
+# XML
+
+CHUNK_BYTES = 2**16
+
+
+class Event(NamedTuple):
+    kind: str  # "start", "end" or "text"
+    name: str  # of the element; the text itself
+    attributes: dict[str, str]
+    line: int
+
+
+class EventTarget:
+    """The target of an XMLParser: collects the events of the bytes that were fed last."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.depth, self.max_depth = path, 0, current_limits.get().max_xml_depth
+        self.events: list[Event] = []
+        self.expat: Any = None
+
+    def start(self, name: str, attributes: dict[str, str]) -> None:
+        self.depth += 1
+        if self.depth > self.max_depth:
+            raise DataError(
+                f"{self.path}:{self.expat.CurrentLineNumber}: more than {self.max_depth:,} elements are nested in "
+                f"each other. {limit_remedy('max_xml_depth')}"
+            )
+        self.events.append(Event("start", name, attributes, self.expat.CurrentLineNumber))
+
+    def end(self, name: str) -> None:
+        self.depth -= 1
+        self.events.append(Event("end", name, {}, self.expat.CurrentLineNumber))
+
+    def data(self, text: str) -> None:
+        self.events.append(Event("text", text, {}, self.expat.CurrentLineNumber))
+
+
+def parse_events(path: Path) -> Iterator[Event]:
+    """The events of an XML file, which is read chunk by chunk. Entity declarations are refused, nothing is fetched."""
+    from defusedxml import DefusedXmlException
+    from defusedxml.ElementTree import ParseError, XMLParser
+
+    target = EventTarget(path)
+    parser = XMLParser(target=target, forbid_dtd=False, forbid_entities=True, forbid_external=True)
+    target.expat = parser.parser
+    longest, line, length = current_limits.get().longest_line, 1, 0
+    try:
+        with open_file(path) as file:
+            while chunk := file.read(CHUNK_BYTES):
+                line += chunk.count(b"\n")
+                last_break = chunk.rfind(b"\n")
+                length = length + len(chunk) if last_break < 0 else len(chunk) - last_break - 1
+                if length > longest:
+                    raise line_too_long_error(path, line, longest)
+                parser.feed(chunk)
+                yield from target.events
+                target.events = []
+            parser.close()
+        yield from target.events
+    except ParseError as why:
+        line, column = why.position
+        raise DataError(
+            f"{path}:{line}: this is not well-formed XML, column {column + 1}: {str(why).partition(':')[0]}."
+        ) from None
+    except DefusedXmlException:
+        raise DataError(
+            f"{path}:{parser.parser.CurrentLineNumber}: this XML declares entities or refers to other files. "
+            "Such files are not read; remove the declarations."
+        ) from None
+    except DataError:
+        raise
+    except (ValueError, LookupError) as why:
+        raise DataError(f"{path}: this XML cannot be decoded: {why}. Convert it to UTF-8.") from None
+
+
 # Writing
 
 
@@ -635,12 +710,3 @@ def read(path: Path | str, format: str | None = None, **options: Any) -> list[Do
     from nestree.data import formats
 
     return list(formats.read(path, format, **options))
-
-
-def write(
-    documents: Iterable[Document] | Document, path: Path | str, format: str | None = None, **options: Any
-) -> None:
-    """Write documents; a format that is not named follows from the ending. See `nestree.data.formats.write`."""
-    from nestree.data import formats
-
-    formats.write([documents] if isinstance(documents, Document) else documents, path, format, **options)

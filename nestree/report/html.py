@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
 from nestree.display import add_element, label_color, render_page, stack_spans
-from nestree.evaluation import KINDS, Comparison, Difference, EntityError, Evaluation, Score
-from nestree.evaluation.metrics import sentence_name
+from nestree.evaluation import KINDS, Comparison, Difference, EntityError, Evaluation, Score, sentence_name
 from nestree.report import tables
 from nestree.report.tables import METRIC_NAMES, describe_error, metrics, percent, signed
 from nestree.types import Entity, Sentence
@@ -48,11 +47,10 @@ def to_html(
         evaluation=evaluation,
         comparison=comparison,
         sections=[name for name, content in sections.items() if content],
-        score_chart=score_chart,
-        error_chart=error_chart,
-        difference_chart=difference_chart,
-        plot_reliability=plot_reliability,
-        plot_thresholds=plot_thresholds,
+        **{
+            f.__name__: f
+            for f in (score_chart, error_chart, difference_chart, plot_reliability, plot_thresholds)
+        },
         all_tables={table.title: table for table in tables.all_tables(evaluation, comparison, HEAD_WORDS)},
         max_columns=MAX_COLUMNS,
         label_indices={label: k for k, label in enumerate(evaluation.labels)},
@@ -155,15 +153,10 @@ def plot_reliability(evaluation: Evaluation) -> str:
     calibration = evaluation.calibration
     assert calibration is not None
     largest = max(bin.entities for bin in calibration.bins)
-    points = [
-        (
-            bin.score,
-            bin.precision,
-            3 + 7 * (bin.entities / largest) ** 0.5,
-            f"mean score {percent(bin.score)} %, precision {percent(bin.precision)} %, {bin.entities:,} entities",
-        )
-        for bin in calibration.bins
-    ]
+    points = []
+    for _, _, count, score, precision in calibration.bins:
+        title = f"mean score {percent(score)} %, precision {percent(precision)} %, {count:,} entities"
+        points.append((score, precision, 3 + 7 * (count / largest) ** 0.5, title))
     description = f"Reliability diagram. Expected calibration error {percent(calibration.error)} %."
     return plot_curve(points, "mean score, %", description, diagonal=True)
 
@@ -214,11 +207,9 @@ def example_values(error: EntityError) -> dict[str, Any]:
     above = brackets(error.sentence, error.gold, error)
     below = brackets(error.prediction, error.predicted, error)
     middle = 2 + max((level for level, *_ in above), default=-1)  # the row of the words
-    cells = [(middle - 1 - level, a, b, f"bracket above {style}", text) for level, a, b, style, text in above]
+    cells = [(middle - 1 - level, a, b, f"bracket above {css}", text) for level, a, b, css, text in above]
     cells += [(middle, 3 + k, 4 + k, "word", word) for k, word in enumerate(words)]
-    cells += [
-        (middle + 1 + level, a, b, f"bracket below {style}", text) for level, a, b, style, text in below
-    ]
+    cells += [(middle + 1 + level, a, b, f"bracket below {css}", text) for level, a, b, css, text in below]
     cells += [(middle - 1, 1, 2, "side", "gold")] if above else []
     cells += [(middle + 1, 1, 2, "side", "predicted")] if below else []
     cells += [(middle, 2, 3, "word", "…")] if start else []

@@ -10,6 +10,7 @@ from nestree.display import REPLACEMENT, escape_bidi, escape_invisible, escape_m
 from nestree.errors import plural
 from nestree.evaluation import (
     KINDS,
+    LEVEL,
     Calibration,
     Comparison,
     Difference,
@@ -18,26 +19,19 @@ from nestree.evaluation import (
     HeadScores,
     Score,
 )
-from nestree.evaluation.metrics import LEVEL
 from nestree.types import Entity, Sentence, Span, crossing_pairs
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
 
-ERROR_NAMES = {
-    "type": "wrong type",
-    "boundary": "wrong boundary",
-    "missed": "missed",
-    "spurious": "spurious",
-    "head": "wrong head",
-}
+ERROR_NAMES = dict(zip(KINDS, ("wrong type", "wrong boundary", "missed", "spurious"), strict=True))
+ERROR_NAMES["head"] = "wrong head"
 ERROR_MEANINGS = {
     "type": "right span, wrong label",
     "boundary": "right label, overlapping span",
     "missed": "other gold entities, not predicted",
     "spurious": "other predicted entities, not gold",
-    "head": "right span, wrong head word",
 }
 METRIC_NAMES = {"precision": "P", "recall": "R", "f1": "F1"}
 METRICS = ("P", "R", "F1", "F1 95 %", "correct", "predicted", "gold")
@@ -72,16 +66,11 @@ def signed(value: float) -> str:
 
 def metrics(score: Score) -> tuple[str, ...]:
     """P, R, F1, the interval of F1, and the counts."""
+    predicted, gold = score.predicted, score.gold
+    ratios = (score.precision, predicted), (score.recall, gold), (score.f1, predicted or gold)
     interval = "-".join(percent(end, 1) for end in score.intervals.f1) if score.intervals else ""
-    return (
-        percent(score.precision) if score.predicted else UNDEFINED,
-        percent(score.recall) if score.gold else UNDEFINED,
-        percent(score.f1) if score.predicted or score.gold else UNDEFINED,
-        interval,
-        f"{score.correct:,}",
-        f"{score.predicted:,}",
-        f"{score.gold:,}",
-    )
+    counts = (f"{count:,}" for count in (score.correct, predicted, gold))
+    return *(percent(ratio) if whole else UNDEFINED for ratio, whole in ratios), interval, *counts
 
 
 def summary(evaluation: Evaluation) -> str:
@@ -200,7 +189,7 @@ def distribution_table(evaluation: Evaluation) -> Table:
     labels += sorted({label for shares in columns.values() for label in shares if label} - columns.keys())
     rows = [
         (
-            "missed" if label is None else label,
+            label or "missed",
             *(percent(shares[label], 1) if label in shares else "" for shares in columns.values()),
         )
         for label in [*labels, None]
@@ -239,16 +228,11 @@ def heads_table(heads: HeadScores) -> Table:
 
 def head_words_table(heads: HeadScores, labels: Iterable[str], limit: int) -> Table:
     sides = {name: words for name, words in (("predicted", heads.words), ("gold", heads.gold_words)) if words}
-    rows = [
-        (
-            label,
-            *(
-                ", ".join(f"{word} ({times:,})" for word, times in words.get(label, ())[:limit])
-                for words in sides.values()
-            ),
-        )
-        for label in labels
-    ]
+
+    def frequent(words: Sequence[tuple[str, int]]) -> str:
+        return ", ".join(f"{word} ({times:,})" for word, times in words[:limit])
+
+    rows = [(label, *(frequent(words.get(label, ())) for words in sides.values())) for label in labels]
     return Table("Most frequent head words", ("label", *sides), rows, text=True)
 
 
@@ -278,14 +262,10 @@ def comparison_tables(comparison: Comparison) -> tuple[Table, Table]:
         row(METRIC_NAMES[name], (percent(getattr(side.entities, name)) for side in sides), difference)
         for name, difference in comparison.overall.items()
     ]
-    labels = [
-        row(
-            label,
-            (percent(s.labels[label].f1) if label in s.labels else UNDEFINED for s in sides),
-            difference,
-        )
-        for label, difference in comparison.labels.items()
-    ]
+    labels = []
+    for label, difference in comparison.labels.items():
+        scores = (percent(side.labels[label].f1) if label in side.labels else UNDEFINED for side in sides)
+        labels.append(row(label, scores, difference))
     note = (
         f"p: permutation test, {comparison.swaps:,} permutations; 95 %: paired bootstrap, "
         f"{comparison.resamples:,} resamples; seed {comparison.seed}. "

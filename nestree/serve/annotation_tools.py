@@ -1,7 +1,7 @@
 """Backends of annotation tools: Label Studio under /label-studio, doccano under /doccano.
 
 Label Studio counts offsets in code points: its editor converts them from the UTF-16 units of the browser. Regions
-repeat their text, by which offsets of versions that did not are recognized (`formats.label_studio.correct_offsets`).
+repeat their text, by which offsets of versions that did not are recognized (`formats.tasks.correct_offsets`).
 doccano's editor counts UTF-16 units.
 """
 
@@ -16,7 +16,7 @@ from fastapi import FastAPI, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from nestree.data.formats.common import locate_errors
-from nestree.data.formats.label_studio import FIELD, FROM_NAME, TO_NAME, correct_offsets, parse_mentions
+from nestree.data.formats.tasks import FIELD, FROM_NAME, TO_NAME, correct_offsets, parse_regions
 from nestree.data.io import ConversionReport
 from nestree.errors import InputError
 from nestree.types import Document
@@ -61,7 +61,7 @@ class Control(NamedTuple):
 def parse_config(config: str | None, labels: Sequence[str]) -> Control:
     """The first Labels whose `toName` is a Text; labels are compared by name, in any case of letters.
 
-    >>> from nestree.data.formats.label_studio import label_config
+    >>> from nestree.data.formats.tasks import label_config
     >>> parse_config(label_config(["person", "place"]), ["person", "place", "time"])
     Control(from_name='label', to_name='text', field='text', labels={'person': 'person', 'place': 'place'})
     """
@@ -98,7 +98,7 @@ def known_spans(result: Any, text: str, control: Control) -> list[tuple[int, int
     to_model = {name: label for label, name in control.labels.items()}
     report = ConversionReport()
     with locate_errors("params.context.result"):
-        mentions = list(parse_mentions(result, control.from_name, report))
+        mentions = list(parse_regions(result, control.from_name, report))
     corrected, mentions = correct_offsets(text, mentions, report)
     if corrected != text:  # offsets that count CRLF as one character
         return []

@@ -27,7 +27,7 @@ from nestree.serve.metrics import Metrics
 from nestree.serve.options import ApiError, Limits, ServeOptions
 from nestree.serve.queue import Item, PredictionQueue
 from nestree.serve.security import Guard
-from nestree.text.words import MAX_CHUNK
+from nestree.text import MAX_CHUNK
 from nestree.types import Document
 
 MAX_CONSTRAINTS = 2_000  # of a request: checking them takes quadratic time

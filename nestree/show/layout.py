@@ -64,9 +64,8 @@ def find_edges(entities: Iterable[TextEntity]) -> list[Edge]:
     open_edges: list[int] = []  # their opening edges
     for position in sorted({*starting, *ends}):
         cut: list[TextEntity] = []
-        outermost = next(
-            (k for k, entity in enumerate(open_entities) if entity.end == position), len(open_entities)
-        )
+        ending = (k for k, entity in enumerate(open_entities) if entity.end == position)
+        outermost = next(ending, len(open_entities))
         while len(open_entities) > outermost:
             entity = open_entities.pop()
             is_cut = entity.end > position
@@ -132,9 +131,8 @@ class SentenceLayout:
         self.heads = lexicalized_spans(tree, len(self.words)) if tree else None
         self.probabilities: dict[Span, float] = {}  # of the spans of the tree
         if tree and self.heads:
-            self.probabilities = {
-                (i, j): p for (i, j, _), p in zip(tree.spans, tree.probabilities, strict=False)
-            }
+            pairs = zip(tree.spans, tree.probabilities, strict=False)
+            self.probabilities = {(i, j): p for (i, j, _), p in pairs}
         elif tree:
             for i, j, _ in tree.spans:
                 if j - i > 1:
@@ -175,9 +173,8 @@ def parent_spans(tree: Iterable[Span]) -> dict[Span, Span]:
 
 def span_modifiers(tree: Mapping[Span, int]) -> dict[Span, int]:
     """The modifier that the head of each span of two or more words gains there, in the tree's order."""
-    modifier = {
-        parent: tree[span] for span, parent in parent_spans(tree).items() if tree[span] != tree[parent]
-    }
+    parents = parent_spans(tree).items()
+    modifier = {parent: tree[span] for span, parent in parents if tree[span] != tree[parent]}
     return {span: modifier[span] for span in tree if span in modifier}
 
 

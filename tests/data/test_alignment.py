@@ -279,7 +279,7 @@ def test_given_words_and_heads_in_a_later_sentence():
 @given(st.text(st.sampled_from("ab \n\t🙂"), max_size=30))
 def test_tokens_spell_the_text_and_contain_the_words(text):
     words = [word for part in split(text, "whitespace") for word in part.words]
-    result = tokens(text, words, ConversionReport(), "here")
+    result = tokens(text, words, ConversionReport())
     assert "".join(text[t.start : t.end] + " " * t.blank for t in result) == text
     assert [(t.start, t.end) for t in result if t.word is not None] == words
 

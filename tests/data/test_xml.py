@@ -4,8 +4,7 @@ import gzip
 
 import pytest
 
-from nestree.data.io import limits
-from nestree.data.xml import parse_events
+from nestree.data.io import limits, parse_events
 from nestree.errors import DataError
 
 

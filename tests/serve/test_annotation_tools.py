@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from nestree.cli import app
-from nestree.data.formats.label_studio import label_config
+from nestree.data.formats.tasks import label_config
 from nestree.pipeline import Pipeline
 from nestree.serve.annotation_tools import parse_config
 from tests import tiny

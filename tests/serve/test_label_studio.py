@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from nestree.data import formats
-from nestree.data.formats.label_studio import label_config
+from nestree.data.formats.tasks import label_config
 from nestree.pipeline import Pipeline
 from tests import tiny
 from tests.serve.conftest import until

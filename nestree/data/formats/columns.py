@@ -8,6 +8,16 @@ sentence. Nested entities stand in columns of their own, one per layer, or toget
 
 Columns are separated by a tab or, in a line without any, by blanks. Where a line has fewer tags than others of its
 sentence, the missing ones are O.
+
+GUM, and other CoNLL-U with `Entity=` in its last column:
+
+    # global.Entity = GRP-etype-infstat-salience-centering-minspan-link-identity
+    1  Emperor  ...  Entity=(1-person-new-sssss-cf1-1,2-coref-Emperor_Norton
+    2  Norton   ...  Entity=1)
+
+The head of an entity comes from the tree: the word of its span, punctuation aside, whose own head lies outside. Where
+several words are such, `head` is None and `heads` has them all. Sentences keep their tree in `extra` (`dep_heads` with
+-1 for the root, `deprel`, `upos`), entities `min`, `infstat`, `named` and `identity`.
 """
 
 import itertools
@@ -15,11 +25,14 @@ import re
 import tempfile
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from heapq import heappop, heappush
 from pathlib import Path
+from typing import Any, NamedTuple
 
+from nestree.data.alignment import FRAGMENTS_JOINED
 from nestree.data.formats import common
-from nestree.data.io import ConversionReport
+from nestree.data.io import ConversionReport, check_nesting, optional_import
 from nestree.errors import DataError, InputError
 from nestree.types import Document, Entity, Sentence
 
@@ -31,7 +44,9 @@ NEW_DOCUMENT = "-DOCSTART-"
 MAX_TAG_LIKE_WORDS = 0.9  # if more of the words look like tags, the column is probably wrong
 
 
-def read(path: Path, report: ConversionReport, *, word: int = 1, tags: str = "") -> Iterator[Document]:
+def read_columns(
+    path: Path, report: ConversionReport, *, word: int = 1, tags: str = ""
+) -> Iterator[Document]:
     """The sentences of a file, each a document; in a file with -DOCSTART- lines, the documents between these.
 
     word: the column of the words, from 1. tags: the columns of the tags, such as "4" or "3,4"; if it is not
@@ -158,7 +173,7 @@ def decode_tags(cells: Sequence[str]) -> tuple[list[LabelledSpan], list[int]]:
     return spans, strays
 
 
-def write(
+def write_columns(
     documents: Iterable[Document],
     path: Path,
     report: ConversionReport,
@@ -173,14 +188,15 @@ def write(
     common.check_choice("scheme", scheme, ("iob2", "bioes"))
     widest = 1
     with tempfile.TemporaryFile("w+", encoding="utf-8", newline="\n") as rows:
-        for place, document in common.report_losses(documents, "columns", report):
+        for document in common.report_losses(documents, "columns", report):
             for sentence in document.sentences:
                 if sentence.words == (NEW_DOCUMENT,):
-                    note = f"a sentence of the word {NEW_DOCUMENT} alone: read as the boundary of a document"
-                    report.note(note, place)
-                layers = encode_tags(sentence, scheme, joined, report, place)
+                    report.note(
+                        f"a sentence of the word {NEW_DOCUMENT} alone: read as the boundary of a document"
+                    )
+                layers = encode_tags(sentence, scheme, joined, report)
                 widest = max(widest, len(layers))
-                words = (clean(word, "words", report, place) for word in sentence.words)
+                words = (clean(word, "words", report) for word in sentence.words)
                 for cells in zip(words, *layers, strict=True):
                     rows.write("\t".join(cells) + "\n")
                 rows.write("\n")
@@ -190,28 +206,28 @@ def write(
         common.write_rows(padded, path)
 
 
-def clean(text: str, kind: str, report: ConversionReport, place: str) -> str:
+def clean(text: str, kind: str, report: ConversionReport) -> str:
     change = f"{kind} changed: columns has no place for tabs and line ends in them"
-    return common.replace_forbidden(text, r"[\t\r\n]", change, report, place)
+    return common.replace_forbidden(text, r"[\t\r\n]", change, report)
 
 
 def encode_tags(
-    sentence: Sentence, scheme: str, joined: bool, report: ConversionReport, place: str
+    sentence: Sentence, scheme: str, joined: bool, report: ConversionReport
 ) -> Sequence[Iterable[str]]:
     """The columns of tags of a sentence."""
     spans = []
     for entity in sentence.entities:
         parts = entity.label.split("|") if joined else BETWEEN_TAGS.split(entity.label)
         if len(parts) > 1:
-            report.note("labels changed: columns cannot hold | in them", place)
-        spans.append((entity.start, entity.end, clean("_".join(parts), "labels", report, place)))
+            report.note("labels changed: columns cannot hold | in them")
+        spans.append((entity.start, entity.end, clean("_".join(parts), "labels", report)))
     layers = [layer_tags(layer, len(sentence.words), scheme) for layer in assign_layers(spans)]
     if not joined:
         return layers
     cells = ["|".join(tag for tag in tags if tag != "O") or "O" for tags in zip(*layers, strict=True)]
     if lost := Counter(spans) - Counter(decode_tags(cells)[0]):
         change = "entities of one label that cross changed: joined tags cannot tell them apart"
-        report.note(change, place, lost.total())
+        report.note(change, times=lost.total())
     return [cells]
 
 
@@ -248,3 +264,147 @@ def layer_tags(layer: Sequence[LabelledSpan], length: int, scheme: str) -> Itera
             yield f"{last}-{label}"
         at = end
     yield from itertools.repeat("O", length - at)
+
+
+# GUM, CoNLL-U
+
+MASKED = "sentences whose words are underscores: the file withholds the text; restore it with the corpus's own script"
+ENTITY_FIELDS = "GRP-etype-infstat-salience-centering-minspan-link-identity"
+NEWDOC = re.compile(r"^#\s*newdoc(?:\s+id\s*=\s*(.*?))?\s*$", re.M)
+BRACKET = re.compile(r"\(([^()]+)(\))?|([^()]+)\)")
+FRAGMENT = re.compile(r"(.*)\[(\d+)/(\d+)\]")
+
+
+class ConlluWord(NamedTuple):
+    form: str
+    upos: str
+    head: int  # a word of the sentence, from 0; -1: the root
+    deprel: str
+    entity: str
+
+
+def read_gum(path: Path, report: ConversionReport) -> Iterator[Document]:
+    """The documents of a `.conllu` file, or of a folder (and the folders in it) in the order of their names."""
+    for file in common.find_files(path, "*.conllu", "GUM is one such file, or a folder of them."):
+        with common.skip_bad(report):
+            yield from parse_conllu_file(file, report)
+
+
+def parse_conllu_file(path: Path, report: ConversionReport) -> Iterator[Document]:
+    """The documents of a file: from one `# newdoc` to the next; without any, each sentence."""
+    id: str | None = None
+    has_newdoc = False
+    fields = ENTITY_FIELDS.split("-")
+    sentences: list[tuple[str | None, Sentence]] = []  # with the characters before each
+    for lines in common.line_blocks(path, report):
+        block = "\n".join(line for _, line in lines)
+        newdoc = NEWDOC.search(block)  # also of a sentence that cannot be read
+        if newdoc or not has_newdoc:
+            if sentences:
+                yield common.join_sentences(sentences, id, {})
+            id, sentences, has_newdoc = newdoc and newdoc[1], [], has_newdoc or bool(newdoc)
+        with common.skip_bad(report, f"{path}:{lines[0][0]}"):
+            metadata, words = parse_conllu(block, report)
+            fields = metadata.get("global.Entity", "-".join(fields)).split("-")
+            sentence = to_sentence(metadata, words, fields, report)
+            if not "".join(sentence.words).strip("_"):
+                report.note(MASKED)
+            starts_paragraph = "newpar" in metadata or "newpar id" in metadata
+            sentences.append(("" if not sentences else "\n\n" if starts_paragraph else " ", sentence))
+    if sentences:
+        yield common.join_sentences(sentences, id, {})
+
+
+def parse_conllu(block: str, report: ConversionReport) -> tuple[dict[str, str], list[ConlluWord]]:
+    """The comments and the words of a sentence; empty nodes are counted, and multi-word tokens are their words."""
+    conllu = optional_import("conllu", "CoNLL-U", "formats")
+    words: list[ConlluWord] = []
+    try:
+        (sentence,) = conllu.parse(block + "\n\n")
+        for token in sentence:
+            if not isinstance(token["id"], int):
+                if token["id"][1] == ".":
+                    report.note("empty nodes not read")
+                continue
+            if token["id"] != len(words) + 1:
+                raise DataError(f"word {len(words) + 1} of this sentence has the number {token['id']}.")
+            misc = token["misc"] if isinstance(token["misc"], dict) else {}
+            head = -1 if token["head"] is None else token["head"] - 1
+            upos, deprel = token["upos"] or "_", token["deprel"] or "_"
+            words.append(ConlluWord(token["form"], upos, head, deprel, misc.get("Entity") or ""))
+    except DataError:
+        raise
+    except (conllu.exceptions.ParseException, KeyError, TypeError, ValueError, IndexError) as why:
+        raise DataError(f"this sentence is not CoNLL-U: {str(why)[:120] or type(why).__name__}.") from None
+    if not words:
+        raise DataError("this sentence has no words.")
+    columns = ("lemma", "xpos", "feats", "deps")
+    if any(token[column] not in (None, "_") for token in sentence for column in columns):
+        report.note("lemmas, fine tags, features and enhanced trees not read")
+    return {key: value or "" for key, value in sentence.metadata.items()}, words
+
+
+def to_sentence(
+    metadata: dict[str, str], words: list[ConlluWord], fields: list[str], report: ConversionReport
+) -> Sentence:
+    forms, upos, heads, deprels, _ = zip(*words, strict=True)
+    text, offsets = metadata.get("text") or None, None
+    if text:
+        with suppress(DataError):
+            offsets = common.locate_words(forms, text)
+        if offsets is None or text[offsets[-1][1] :].strip():
+            report.note(common.TEXT_NOT_KEPT)
+            text = offsets = None
+    entities = parse_entities(words, fields, report)
+    trees = {"dep_heads": list(heads), "deprel": list(deprels), "upos": list(upos)}
+    return Sentence(forms, tuple(entities), text, offsets, id=metadata.get("sent_id"), extra=trees)
+
+
+def parse_entities(words: list[ConlluWord], fields: list[str], report: ConversionReport) -> list[Entity]:
+    """The entities of a sentence, the outer first."""
+    entities: list[Entity] = []
+    open_entities: list[tuple[int, list[str]]] = []  # start, values; the first value is the group
+    fragment_starts: dict[str, int] = {}
+    for k, word in enumerate(words):
+        if BRACKET.sub("", word.entity):
+            raise DataError(f"word {k + 1} has brackets that cannot be read: Entity={word.entity:.60}.")
+        for opened, is_closed, closed in BRACKET.findall(word.entity):
+            if opened:
+                open_entities.append((k, opened.split("-", len(fields) - 1)))
+                check_nesting([(start, k + 1) for start, _ in open_entities], report.place)
+            if not (is_closed or closed):
+                continue
+            group = closed or open_entities[-1][1][0]
+            last = max((x for x, (_, values) in enumerate(open_entities) if values[0] == group), default=None)
+            if last is None:
+                raise DataError(f"word {k + 1} closes entity {group:.40}, which was not opened.")
+            start, values = open_entities.pop(last)
+            if fragment := FRAGMENT.fullmatch(group):
+                name, number, count = fragment.groups()
+                start = fragment_starts.setdefault(name, start)
+                if number != count:
+                    continue
+                del fragment_starts[name]
+                report.note(FRAGMENTS_JOINED)
+            entities.append(to_entity(start, k + 1, dict(zip(fields, values, strict=False)), words))
+    if entities and "GRP" in fields:
+        report.note("coreference not read")
+    if open_entities or fragment_starts:
+        group = open_entities[0][1][0] if open_entities else next(iter(fragment_starts))
+        raise DataError(f"entity {group:.40} is not closed in this sentence.")
+    return sorted(entities, key=lambda entity: (entity.start, -entity.end))
+
+
+def to_entity(start: int, end: int, values: dict[str, str], words: list[ConlluWord]) -> Entity:
+    if not values.get("etype"):
+        raise DataError(f"entity {start}-{end} has no type: {'-'.join(values.values()):.60}.")
+    heads = [k for k in range(start, end) if words[k].upos != "PUNCT" and not start <= words[k].head < end]
+    extra: dict[str, Any] = {"identity": values["identity"]} if "identity" in values else {}
+    if re.fullmatch(r"\d{1,9}(,\d{1,9})*", values.get("minspan", "")):
+        extra["min"] = [start + int(number) - 1 for number in values["minspan"].split(",")]
+    if "infstat" in values:
+        extra["infstat"] = values["infstat"]
+    if "GRP" in values:
+        extra["named"] = "identity" in values
+    head, several = (heads[0], ()) if len(heads) == 1 else (None, tuple(heads))
+    return Entity(start, end, values["etype"], head, None, several, extra)

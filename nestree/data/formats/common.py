@@ -30,9 +30,10 @@ def skip_bad(report: ConversionReport, place: str = "") -> Iterator[None]:
     """
     outer, report.place = report.place, place or report.place
     try:
-        yield
+        with locate_errors(place):
+            yield
     except DataError as error:
-        report.bad(locate(error, place))
+        report.bad(error)
     finally:
         report.place = outer
 
@@ -43,11 +44,7 @@ def locate_errors(place: str) -> Iterator[None]:
     try:
         yield
     except DataError as error:
-        raise locate(error, place) from None
-
-
-def locate(error: DataError, place: str) -> DataError:
-    return error if str(error).startswith(place) else error.at(place)
+        raise (error if str(error).startswith(place) else error.at(place)) from None
 
 
 def check_choice(option: str, value: str, choices: Sequence[str]) -> None:
@@ -178,13 +175,11 @@ def word_offsets(document: Document) -> list[Span]:
     return [(s.start + i, s.start + j) for s in document.sentences for i, j in s.offsets or ()]
 
 
-def replace_forbidden(
-    text: str, pattern: str, change: str, report: ConversionReport, place: str, by: str = "_"
-) -> str:
+def replace_forbidden(text: str, pattern: str, change: str, report: ConversionReport, by: str = "_") -> str:
     """The text without the characters that a format has no place for; `change` is the phrase to count it under."""
     replaced = re.sub(pattern, by, text)
     if replaced != text:
-        report.note(change, place)
+        report.note(change)
     return replaced
 
 
@@ -196,14 +191,17 @@ def dump_json(record: Mapping[str, Any], place: str) -> str:
 
 
 def write_json(
-    documents: Iterable[tuple[str, Document]],
+    documents: Iterable[Document],
     path: Path,
-    to_record: Callable[[Document, str], Record],
+    report: ConversionReport,
+    to_record: Callable[[Document], Record],
     frame: Sequence[str] = ("", "\n", "\n"),
 ) -> None:
-    """Write a JSON object for each document, which comes with its place and gets a text."""
-    records = ((place, to_record(document.with_text(), place)) for place, document in documents)
-    write_joined((dump_json(record, f"{path}, {place}") for place, record in records), path, frame)
+    """Write a JSON object for each document of `report_losses`, which gets a text."""
+    records = (
+        dump_json(to_record(document.with_text()), f"{path}, {report.place}") for document in documents
+    )
+    write_joined(records, path, frame)
 
 
 def write_joined(records: Iterable[str], path: Path, frame: Sequence[str]) -> None:
@@ -236,24 +234,25 @@ NO_DATA = {"windows"}  # a key of sentences that says how a model read them
 
 def report_losses(
     documents: Iterable[Document], format: str, report: ConversionReport, *more_parts: str
-) -> Iterator[tuple[str, Document]]:
-    """The documents, each with a name for messages; what `format` loses of them is counted in `report`.
+) -> Iterator[Document]:
+    """The documents; what `format` loses of them is counted in `report`, whose place is the current document.
 
     more_parts: parts that are lost in this case only.
 
     >>> report = ConversionReport()
-    >>> for place, document in report_losses([Document([Sentence(["Rome"], id="s1")], id="d1")], "brat", report):
-    ...     print(place, dict(report.counts))
+    >>> for document in report_losses([Document([Sentence(["Rome"], id="s1")], id="d1")], "brat", report):
+    ...     print(report.place, dict(report.counts))
     d1 {'ids of sentences not written: brat cannot hold them': 1}
     """
     for number, document in enumerate(documents, 1):
-        place = document.id or f"document {number}"
+        report.place = document.id or f"document {number}"
         for part, (losers, count_lost) in LOSSES.items():
             is_lost = format in losers or part in (*more_parts, "trees")
             if is_lost and (count := count_lost(document, HELD_KEYS.get((format, part), set()))):
-                report.note(f"{part} not written: {format} cannot hold them", place, count)
+                report.note(f"{part} not written: {format} cannot hold them", times=count)
                 report.unwritten_documents += part == "documents without sentences"
-        yield place, document
+        yield document
+        report.place = ""
 
 
 def forbidden_offsets(document: Document) -> list[Span]:
@@ -279,10 +278,7 @@ WITHOUT_EXTRA = {*WITHOUT_MARKS, "datasets"}
 WITHOUT_BOUNDARIES = {*WITHOUT_WORDS, "prodigy"}
 # The parts of documents: which formats lose them, and how to count them. Only jsonl holds trees.
 LOSSES: dict[str, tuple[Collection[str], Count]] = {
-    "heads": (
-        WITHOUT_MARKS - {"csv", "spacy"},
-        count_entities(lambda e, held: e.head is not None or e.heads),
-    ),
+    "heads": (WITHOUT_MARKS - {"csv", "spacy"}, count_entities(lambda e, _: e.head is not None or e.heads)),
     "scores": (
         WITHOUT_TEXT | {"brat", "doccano", "pubtator"},
         count_entities(lambda e, _: e.score is not None),
@@ -305,18 +301,16 @@ LOSSES: dict[str, tuple[Collection[str], Count]] = {
     "forbidden spans": (WITHOUT_EXTRA - {"label-studio"}, count_sentences(lambda s, _: s.forbidden)),
     "trees": ((), count_sentences(lambda s, _: s.tree is not None)),
     "texts": ({*WITHOUT_TEXT, "csv"}, count_sentences(lambda s, _: s.text is not None)),
-    "word boundaries": (WITHOUT_WORDS, count_sentences(lambda s, _: not splits_at_blanks(s))),
+    "word boundaries": (
+        WITHOUT_WORDS,
+        count_sentences(
+            lambda s, _: s.words != tuple((" ".join(s.words) if s.text is None else s.text).split())
+        ),
+    ),
     "sentence boundaries": (WITHOUT_BOUNDARIES, lambda document, _: count_sentences_within_lines(document)),
     "document boundaries": (WITHOUT_TEXT, lambda document, _: len(document.sentences) > 1),
     "documents without sentences": (WITHOUT_TEXT | {"datasets"}, lambda document, _: not document.sentences),
 }
-
-
-def splits_at_blanks(sentence: Sentence) -> bool:
-    """Does splitting the sentence at blanks give its words?"""
-    if sentence.text is None:
-        return not any(character.isspace() for word in sentence.words for character in word)
-    return tuple(sentence.text.split()) == sentence.words
 
 
 def count_sentences_within_lines(document: Document) -> int:

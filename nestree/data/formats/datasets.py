@@ -14,7 +14,6 @@ rows; a folder is mapped into memory, not loaded.
 import json
 import re
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,7 @@ TAG_COLUMNS = ("ner_tags", "nested_ner_tags")
 PARQUET_NAME = re.compile(r"(.+?)(?:[-.]\d{5}-of-\d{5}.*)?\.parquet")
 
 
-def read(
+def read_datasets(
     path: Path,
     report: ConversionReport,
     *,
@@ -222,7 +221,7 @@ def parse_sentence(record: Record, report: ConversionReport) -> Sentence:
         return sentence
 
 
-def write(documents: Iterable[Document], path: Path, report: ConversionReport) -> None:
+def write_datasets(documents: Iterable[Document], path: Path, report: ConversionReport) -> None:
     """A folder as `save_to_disk` makes it or, if its name ends so, a parquet file."""
     arrow, parquet = (optional_import(name, "parquet", "formats") for name in ("pyarrow", "pyarrow.parquet"))
     datasets = optional_import("datasets", "a data set of Hugging Face", "formats")
@@ -245,13 +244,18 @@ def write(documents: Iterable[Document], path: Path, report: ConversionReport) -
         with arrow.ipc.new_stream(str(raw), schema) as file:
             for batch in batches:
                 file.write_table(batch)
-        with no_progress_bars(datasets):
+        were_disabled = datasets.are_progress_bars_disabled()
+        datasets.disable_progress_bars()
+        try:
             datasets.Dataset.from_file(str(raw)).save_to_disk(str(target))
+        finally:
+            if not were_disabled:
+                datasets.enable_progress_bars()
 
 
 def batch_rows(documents: Iterable[Document], report: ConversionReport) -> Iterator[list[dict[str, Any]]]:
     rows: list[dict[str, Any]] = []
-    for _, document in common.report_losses(documents, "datasets", report):
+    for document in common.report_losses(documents, "datasets", report):
         for number, (_, record) in enumerate(jsonl.sentence_records(document)):
             rows.append({"complete": True, **record, "continues": number > 0})
         if len(rows) >= BATCH_ROWS:
@@ -259,15 +263,3 @@ def batch_rows(documents: Iterable[Document], report: ConversionReport) -> Itera
             rows = []
     if rows:
         yield rows
-
-
-@contextmanager
-def no_progress_bars(datasets: Any) -> Iterator[None]:
-    """Within this, the library draws no progress bars."""
-    were_disabled = datasets.are_progress_bars_disabled()
-    datasets.disable_progress_bars()
-    try:
-        yield
-    finally:
-        if not were_disabled:
-            datasets.enable_progress_bars()

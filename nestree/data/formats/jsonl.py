@@ -33,17 +33,11 @@ SENTENCE_KEYS = {
     "tokens", "words", "entities", "doc_id", "sent_id", "text", "offsets", "complete", "before", "after",
     "continues", "document", "tree", "forbidden",
 }  # fmt: skip
-KEYS_OF_OTHER_FORMATS = {
-    "label": "doccano",
-    "labels": "doccano",
-    "spans": "prodigy",
-    "ner": "research-json",
-    "ners": "research-json",
-    "entity_mentions": "research-json",
-}
+KEYS_OF_OTHER_FORMATS = {"label": "doccano", "labels": "doccano", "spans": "prodigy"}
+KEYS_OF_OTHER_FORMATS |= dict.fromkeys(("ner", "ners", "entity_mentions"), "research-json")
 
 
-def read(path: Path, report: ConversionReport) -> Iterator[Document | AnnotatedText]:
+def read_jsonl(path: Path, report: ConversionReport) -> Iterator[Document | AnnotatedText]:
     """The documents of a file of JSON lines."""
     yield from group_sentences(parse_lines(path, report), report)
 
@@ -144,19 +138,9 @@ def parse_sentence(record: Record) -> Sentence:
     if text is not None:
         has_offsets = record.get("offsets") is not None
         offsets = tuple(parse_pairs(record, "offsets")) if has_offsets else common.locate_words(words, text)
-    return Sentence(
-        tuple(words),
-        tuple(entities),
-        text,
-        offsets,
-        0,
-        common.optional_str(record.get("sent_id")),
-        complete,
-        extra,
-        parse_tree(record.get("tree"), len(words)),
-        None,
-        tuple(forbidden),
-    )
+    id, tree = common.optional_str(record.get("sent_id")), parse_tree(record.get("tree"), len(words))
+    before = tuple(words), tuple(entities), text, offsets
+    return Sentence(*before, id=id, complete=complete, extra=extra, tree=tree, forbidden=tuple(forbidden))
 
 
 def parse_pairs(record: Record, key: str) -> list[Span]:
@@ -238,16 +222,17 @@ def parse_tree(tree: Any, n: int) -> Tree | None:
     def is_word(item: Any, start: int = 0, end: int = n) -> bool:
         return type(item) is int and start <= item < end
 
-    def is_span(item: list[Any]) -> bool:
-        if len(item) != 3:
-            return False
-        i, j, head = item
-        return is_word(i) and is_word(j, i + 1, n + 1) and (head is None or is_word(head, i, j))
-
-    are_spans = common.is_list_of(spans, list) and all(map(is_span, spans))
+    are_spans = common.is_list_of(spans, list) and all(
+        len(s) == 3
+        and is_word(s[0])
+        and is_word(s[1], s[0] + 1, n + 1)
+        and (s[2] is None or is_word(s[2], *s[:2]))
+        for s in spans
+    )
     are_arcs = is_list_of_pairs(arcs) and all(is_word(word) for arc in arcs for word in arc)
     count = len(spans) if are_spans else 0
-    are_probabilities = isinstance(probabilities, list) and all(
+    are_probabilities = isinstance(probabilities, list) and len(probabilities) in (0, count)
+    are_probabilities = are_probabilities and all(
         type(p) in (int, float) and 0 <= p <= 1 for p in probabilities
     )
     for key, is_valid, meaning in (
@@ -256,7 +241,7 @@ def parse_tree(tree: Any, n: int) -> Tree | None:
         ("root", root is None or is_word(root), f"null or a word {within}"),
         (
             "probabilities",
-            are_probabilities and len(probabilities) in (0, count),
+            are_probabilities,
             f"numbers from 0 to 1, one for each of its {count} spans, or none",
         ),
     ):
@@ -335,15 +320,16 @@ def parse_head(value: Any) -> Span | None:
     return head[0], head[1]
 
 
-def write(documents: Iterable[Document], path: Path, report: ConversionReport, *, by: str = "words") -> None:
+def write_jsonl(
+    documents: Iterable[Document], path: Path, report: ConversionReport, *, by: str = "words"
+) -> None:
     """One sentence a line; what `read` reads back is equal.
 
     by: what entities count, "words" or "characters". By characters, a line is a whole document with its text.
     """
     common.check_choice("by", by, ("words", "characters"))
     if by == "characters":
-        losses = common.report_losses(documents, "jsonl by characters", report)
-        documents = (document for _, document in losses)
+        documents = common.report_losses(documents, "jsonl by characters", report)
     write_mixed(((document, by) for document in documents), path)
 
 
@@ -412,32 +398,29 @@ def sentence_records(document: Document) -> Iterator[tuple[Sentence, Record]]:
     """The sentences of a document, each with its line."""
     end = 0  # of the last sentence
     for number, sentence in enumerate(document.sentences):
-        record: Record = {"tokens": list(sentence.words)}
-        record["entities"] = [entity_record(entity) for entity in sentence.entities]
-        if document.id is not None:
-            record["doc_id"] = document.id
-        if sentence.id is not None:
-            record["sent_id"] = sentence.id
-        if not sentence.complete:
-            record["complete"] = False
-        if sentence.forbidden:
-            record["forbidden"] = [list(span) for span in sentence.forbidden]
-        if sentence.text is not None:
-            record["text"] = sentence.text
-            record["offsets"] = [list(pair) for pair in sentence.offsets or ()]
+        before = after = tree = None
         if document.text is not None and sentence.text is not None:
-            record["before"] = document.text[end : sentence.start]
-            end = sentence.start + len(sentence.text)
-            if sentence is document.sentences[-1] and end < len(document.text):
-                record["after"] = document.text[end:]
-        if tree := sentence.tree:
-            items: Record = {"arcs": [list(arc) for arc in tree.arcs], "root": tree.root}
-            items["probabilities"] = list(tree.probabilities)
-            record["tree"] = {"spans": [list(span) for span in tree.spans]}
-            record["tree"] |= {key: value for key, value in items.items() if value not in (None, [])}
-        if document.extra and number == 0:
-            record["document"] = dict(document.extra)
-        yield sentence, record | common.without_keys(sentence.extra, SENTENCE_KEYS)
+            before, end = document.text[end : sentence.start], sentence.start + len(sentence.text)
+            after = document.text[end:] if sentence is document.sentences[-1] else None
+        if sentence.tree:
+            items = sentence.tree._asdict().items()
+            tree = {key: value for key, value in items if key == "spans" or value not in (None, ())}
+        record = {
+            "tokens": sentence.words,
+            "entities": [entity_record(entity) for entity in sentence.entities],
+            "doc_id": document.id,
+            "sent_id": sentence.id,
+            "complete": None if sentence.complete else False,
+            "forbidden": sentence.forbidden or None,
+            "text": sentence.text,
+            "offsets": sentence.offsets,
+            "before": before,
+            "after": after or None,
+            "tree": tree,
+            "document": dict(document.extra) or None if number == 0 else None,
+        }
+        known = {key: value for key, value in record.items() if value is not None}
+        yield sentence, known | common.without_keys(sentence.extra, SENTENCE_KEYS)
 
 
 def entity_record(entity: Entity) -> Record:

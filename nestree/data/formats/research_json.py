@@ -32,19 +32,16 @@ SYSTEMS = {  # the keys of words and of entities -> which ends and offsets the s
     ("sentences", "ners"): ("inclusive", "sentence"),
     ("sentences", "ner"): ("inclusive", "document"),
 }
-NOT_READ = {
-    "relations": "relations not read",
-    "relation_mentions": "relations not read",
-    "events": "events not read",
-    "event_mentions": "events not read",
-    "clusters": "clusters of coreference not read",
-}
+NOT_READ = dict.fromkeys(("relations", "relation_mentions"), "relations")
+NOT_READ |= dict.fromkeys(("events", "event_mentions"), "events") | {"clusters": "clusters of coreference"}
 KNOWN_KEYS = {key for keys in SYSTEMS for key in keys}
 KNOWN_KEYS |= {"doc_id", "doc_key", "sent_id", "wnd_id", "orig_id"}
 ENTITY_KEYS = {"index", "start", "end", "span", "entity_type", "type", "label", "text"}
 
 
-def read(path: Path, report: ConversionReport, *, ends: str = "", offsets: str = "") -> Iterator[Document]:
+def read_research_json(
+    path: Path, report: ConversionReport, *, ends: str = "", offsets: str = ""
+) -> Iterator[Document]:
     """The documents of a file; records with the same `doc_id` that follow each other are one.
 
     ends: "inclusive" or "exclusive"; offsets: words of the "sentence" or of the "document". If they are not given,
@@ -65,9 +62,9 @@ def read(path: Path, report: ConversionReport, *, ends: str = "", offsets: str =
             usual_ends, usual_offsets = SYSTEMS[keys]
             convention = ends or usual_ends, offsets or usual_offsets
             sentences = list(parse_sentences(record, keys, convention, report, place))
-            for key, note in NOT_READ.items():
+            for key, what in NOT_READ.items():
                 if isinstance(record.get(key), list) and any(record[key]):
-                    report.note(note)
+                    report.note(f"{what} not read")
             if extra_keys := record.keys() - KNOWN_KEYS - NOT_READ.keys():
                 report.note("extra keys of records not read", times=len(extra_keys))
             id = common.optional_str(first_value(record, "doc_id", "doc_key"))

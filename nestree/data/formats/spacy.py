@@ -34,7 +34,7 @@ OBJECT_BYTES = 512
 LIST_ITEM_BYTES = {"strings": 512, "cats": 64, "flags": 64, "span_groups": 64, "user_data": 64}
 
 
-def read(
+def read_spacy(
     path: Path, report: ConversionReport, *, key: str = "", heads: str = "parse"
 ) -> Iterator[AnnotatedText]:
     """The documents of a DocBin; those without sentences are split by the rule `sentences`.
@@ -67,11 +67,12 @@ def read(
 def check_size(data: bytes, path: Path) -> None:
     """Raise if a DocBin expands to too much: its bytes, and the objects that its documents and strings become."""
     limit = current_limits.get().max_docbin_bytes
-    size = unpacked_size(data, limit)
+    unpacked = zlib.decompressobj().decompress(data, limit + 1)
+    size = len(unpacked)
     if size <= limit:
         msgpack = optional_import("srsly.msgpack", "a DocBin", "spacy")
         unpacker = msgpack.Unpacker(raw=False, max_buffer_size=max(size, 1))
-        unpacker.feed(zlib.decompress(data))
+        unpacker.feed(unpacked)
         for _ in range(unpacker.read_map_header()):
             name = unpacker.unpack()
             if name == "lengths":
@@ -91,17 +92,6 @@ def check_size(data: bytes, path: Path) -> None:
         raise DataError(
             f"{path}: this DocBin expands to more than {limit:,} bytes. {limit_remedy('max_docbin_bytes')}"
         )
-
-
-def unpacked_size(data: bytes, limit: int) -> int:
-    """The number of bytes that these expand to, without keeping them; counted until they are more than `limit`."""
-    unpacker, size = zlib.decompressobj(), 0
-    for at in range(0, len(data), 2**16):
-        part = data[at : at + 2**16]
-        while part and size <= limit:
-            size += len(unpacker.decompress(part, 2**20))
-            part = unpacker.unconsumed_tail
-    return size
 
 
 def is_word(token: Any) -> bool:
@@ -192,12 +182,14 @@ def to_entity(
     )
 
 
-def write(documents: Iterable[Document], path: Path, report: ConversionReport, *, key: str = "sc") -> None:
+def write_spacy(
+    documents: Iterable[Document], path: Path, report: ConversionReport, *, key: str = "sc"
+) -> None:
     """A DocBin with the entities in `doc.spans[key]`."""
     spacy = optional_import("spacy", "a DocBin", "spacy")
     vocab, docbin = spacy.blank("xx").vocab, spacy.tokens.DocBin(store_user_data=True)
-    for place, document in common.report_losses(documents, "spacy", report):
-        docbin.add(to_doc(document, vocab, key, report, place))
+    for document in common.report_losses(documents, "spacy", report):
+        docbin.add(to_doc(document, vocab, key, report))
     data = docbin.to_bytes()
     if path == STDIO:
         sys.stdout.buffer.write(data)
@@ -207,14 +199,14 @@ def write(documents: Iterable[Document], path: Path, report: ConversionReport, *
         temporary.write_bytes(data)
 
 
-def to_doc(document: Document, vocab: Any, key: str, report: ConversionReport, place: str) -> Any:
+def to_doc(document: Document, vocab: Any, key: str, report: ConversionReport) -> Any:
     spacy = optional_import("spacy", "a DocBin", "spacy")
     only_words = document.text is None and all(s.text is None for s in document.sentences)
     document = document.with_text()
     text, words = document.text or "", common.word_offsets(document)
     pieces = [Token(i, j, True, k) for k, (i, j) in enumerate(words)]
     if not only_words:
-        pieces = tokens(text, words, report, place)
+        pieces = tokens(text, words, report)
     token_of = [k for k, piece in enumerate(pieces) if piece.word is not None]  # of each word
     first_words = accumulate((len(s.words) for s in document.sentences), initial=0)
     first_tokens = {token_of[k] for k in first_words if k < len(token_of)}

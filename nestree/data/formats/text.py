@@ -23,7 +23,7 @@ TEXT_SUFFIXES = (".txt", ".txt.gz")
 PARAGRAPH_BREAK = re.compile(rb"\n[ \t\r]*\n")
 
 
-def read(
+def read_text(
     path: Path, report: ConversionReport, *, documents: str = "files", longest: int = LONGEST
 ) -> Iterator[AnnotatedText]:
     """The text of a file, or of all .txt files in a folder and the folders in it.

@@ -91,7 +91,7 @@ spans_strategy = st.lists(
 def test_what_is_written_is_read_or_counted(found, scheme, joined):
     sentence = Sentence(["w"] * 9, [Entity(*span) for span in found])
     report = ConversionReport()
-    layers = encode_tags(sentence, scheme, joined, report, "here")
+    layers = encode_tags(sentence, scheme, joined, report)
     back = [decode_tags(layer) for layer in layers]
     assert not any(strays for _, strays in back)
     equal = sorted(span for spans, _ in back for span in spans) == sorted(found)

@@ -3,7 +3,7 @@
 import pytest
 
 from nestree.data import formats
-from nestree.data.formats.genia import choose_label, parse_articles, sentence_range
+from nestree.data.formats.biomedical import choose_label, parse_articles, sentence_range
 from nestree.data.io import ConversionReport
 from nestree.errors import DataError
 

@@ -106,7 +106,7 @@ def test_csv_has_a_row_for_each_entity_and_is_read_with_its_texts(tmp_path):
     entities.append(Entity(2, 4, "org", 2, extra={"text": "not this"}))
     sentence = Sentence(text.split(), entities).with_text()
     document = Document([sentence], text, "d")
-    io.write(document, tmp_path / "a.csv")
+    formats.write([document], tmp_path / "a.csv")
     with open(tmp_path / "a.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     assert [(r["start"], r["end"], r["text"], r["label"], r["score"], r["head"]) for r in rows] == [

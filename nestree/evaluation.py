@@ -1,34 +1,59 @@
-"""Precision, recall and F1 by label, depth and length, with bootstrap intervals; calibration."""
+"""Gold and predicted entities -> numbers, which docs/evaluation.md explains.
+
+>>> from nestree.types import Entity, Sentence
+>>> words = "the University of California".split()
+>>> gold = [Sentence(words, [Entity(0, 4, "ORG"), Entity(3, 4, "GPE")])]
+>>> predicted = [Sentence(words, [Entity(0, 4, "ORG"), Entity(1, 4, "ORG")])]
+>>> result = evaluate(gold, predicted)
+>>> result.entities.precision, result.labels["GPE"].recall, result.count("missed")
+(0.5, 0.0, 1)
+
+Errors: every entity is correct, or part of exactly one error. A gold entity that was not predicted and a predicted one
+that is not gold are paired as one error where one explains the other; each is used once. In this order:
+    type        the same span with another label
+    boundary    the same label on another span that shares a word; those with the largest overlap first
+The others are `missed` in gold and `spurious` in the prediction. So
+    gold      = correct + type + boundary + missed
+    predicted = correct + type + boundary + spurious
+
+Heads are judged on spans: a span has one head, whatever its labels. Spans of one word are left out, because there is
+nothing to choose.
+
+Two predictions are compared by a
+paired bootstrap    the size of the difference: the same sentences are resampled for both predictions, and the middle
+                    95 % of the differences are the interval
+permutation test    its significance: under the null hypothesis, the two predictions of each sentence could be
+                    exchanged. p is the share of random exchanges with at least the observed difference, of either
+                    sign. It assumes no distribution of F1, and not that the sentences are a sample, as a p from the
+                    bootstrap would.
+"""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nestree.data.statistics import in_nesting
-from nestree.errors import DataError
-from nestree.evaluation.error_analysis import (
-    EntitiesByKey,
-    EntityError,
-    HeadScores,
-    classify_errors,
-    entities_by_key,
-    evaluate_heads,
-)
-from nestree.types import AttributeHints, Sentence, depths
+from nestree.errors import DataError, InputError
+from nestree.types import AttributeHints, Entity, Sentence, Span, depths
 
 if TYPE_CHECKING:
     from numpy import ndarray
     from numpy.random import Generator
 
+KINDS = ("type", "boundary", "missed", "spurious")  # of errors
 LEVEL = 0.95  # of every interval
 RESAMPLES = 1000
 LENGTHS = ("", "1", "2", "3", "4", "5", *["6-10"] * 5, "11+")  # groups, by number of words
 THRESHOLDS = (*(k / 20 for k in range(20)), 0.99)
 
 Range = tuple[float, float]
+Key = tuple[int, int, str]  # start, end, label: what is compared
+EntitiesByKey = Mapping[Key, Entity]  # the entities of one sentence, without duplicates
+
+# Gold and predicted sentences
 
 
 def check_alignment(gold: Sequence[Sentence], predicted: Sequence[Sentence]) -> None:
@@ -46,10 +71,9 @@ def check_alignment(gold: Sequence[Sentence], predicted: Sequence[Sentence]) -> 
     if len(gold) == len(predicted):
         return
     shorter, longer = sorted((gold, predicted), key=len)
-    names = ("gold", "predicted") if shorter is gold else ("predicted", "gold")
-    remedy = (
-        "Score against the file that was predicted." if shorter is gold else "Predict the whole gold file."
-    )
+    names, remedy = ("predicted", "gold"), "Predict the whole gold file."
+    if shorter is gold:
+        names, remedy = ("gold", "predicted"), "Score against the file that was predicted."
     n, first = len(shorter), longer[len(shorter)]
     raise DataError(
         f"{names[0]} ends after {n} sentence{'' if n == 1 else 's'}, {names[1]} has {len(longer)}; the first that is "
@@ -82,6 +106,172 @@ def describe_difference(number: int, gold: Sequence[Sentence], predicted: Sequen
 
 def sentence_name(number: int, sentence: Sentence) -> str:
     return f"sentence {number}" + (f" ({sentence.id})" if sentence.id else "")
+
+
+# Errors
+
+
+class EntityError(NamedTuple):
+    """One error, and the sentence that it is in."""
+
+    kind: str  # one of KINDS, or "head"
+    gold: Entity | None  # None: spurious
+    predicted: Entity | None  # None: missed
+    number: int  # of the sentence, from 1
+    sentence: Sentence  # as in gold
+    prediction: Sentence
+
+    @property
+    def label(self) -> str:
+        """The gold label; of a spurious entity, the predicted one."""
+        entity = self.gold or self.predicted
+        assert entity is not None
+        return entity.label
+
+
+def entities_by_key(sentence: Sentence) -> EntitiesByKey:
+    """The entities of a sentence without duplicates; of copies, the first that has a head."""
+    entities: dict[Key, Entity] = {}
+    for entity in sentence.entities:
+        key = (entity.start, entity.end, entity.label)
+        if key not in entities or (entities[key].head is None and entity.head is not None):
+            entities[key] = entity
+    return entities
+
+
+def classify_errors(
+    gold: EntitiesByKey, predicted: EntitiesByKey
+) -> Iterator[tuple[str, Entity | None, Entity | None]]:
+    """Kind, gold entity and predicted entity of each error of a sentence."""
+    missed = {key: entity for key, entity in gold.items() if key not in predicted}
+    spurious = {key: entity for key, entity in predicted.items() if key not in gold}
+    candidates = []  # kind, negative overlap, two keys that break ties, gold key, predicted key
+    for g in missed:
+        for p in spurious:
+            intersection = min(g[1], p[1]) - max(g[0], p[0])
+            if g[:2] == p[:2]:
+                candidates.append(("type", 0.0, g, p, g, p))
+            elif g[2] == p[2] and intersection > 0:
+                union = max(g[1], p[1]) - min(g[0], p[0])
+                candidates.append(("boundary", -intersection / union, min(g, p), max(g, p), g, p))
+    for kind in ("type", "boundary"):
+        for *_, g, p in sorted(candidate for candidate in candidates if candidate[0] == kind):
+            if g in missed and p in spurious:
+                yield kind, missed.pop(g), spurious.pop(p)
+    yield from (("missed", entity, None) for entity in missed.values())
+    yield from (("spurious", None, entity) for entity in spurious.values())
+
+
+# Heads
+
+Words = Mapping[str, Sequence[tuple[str, int]]]  # label -> its head words and how often each occurs
+
+
+@dataclass(frozen=True)
+class HeadScores:
+    """Counts of heads; 0 where gold or the prediction has none."""
+
+    correct: int = 0  # spans whose predicted head is the gold head
+    judged: int = 0  # predicted spans of several words that are gold spans, with a gold head
+    left_out: int = 0  # such spans without one
+    candidates: int = 0  # of those left out, the ones where gold names several words (`heads`)
+    correct_candidates: int = 0  # of those, the ones whose predicted head is one of these words
+    headless: int = 0  # judged spans that were predicted without a head: counted as wrong
+    shared: int = 0  # predicted entities whose head also heads an entity on another span of the sentence
+    headed: int = 0  # predicted entities with a head
+    gold_shared: int = 0
+    gold_headed: int = 0
+    words: Words = field(default_factory=dict)  # most frequent first
+    gold_words: Words = field(default_factory=dict)
+    errors: tuple[EntityError, ...] = ()
+
+    @property
+    def accuracy(self) -> float | None:
+        """None if no span was judged."""
+        return self.correct / self.judged if self.judged else None
+
+    @property
+    def accuracy_any_head(self) -> float | None:
+        """Accuracy that counts any head that gold names (`heads`) as correct, as papers score ACE."""
+        judged = self.judged + self.candidates
+        return (self.correct + self.correct_candidates) / judged if judged else None
+
+
+def have_heads(sentences: Iterable[Sentence]) -> bool:
+    """Whether a head is known of any entity of several words."""
+    return any(e.end > e.start + 1 and (e.head is not None or e.heads) for s in sentences for e in s.entities)
+
+
+def evaluate_heads(
+    gold: Sequence[Sentence],
+    predicted: Sequence[Sentence],
+    pairs: Sequence[tuple[EntitiesByKey, EntitiesByKey]],
+) -> HeadScores | None:
+    """The head scores, given also the entities of both sides; None if neither side has heads."""
+    in_gold, in_predicted = have_heads(gold), have_heads(predicted)
+    counts: Counter[str] = Counter()
+    errors: list[EntityError] = []
+    words: dict[str, Any] = {}
+    if in_gold and in_predicted:
+        for number, pair in enumerate(pairs, 1):
+            for wrong in compare_heads(*pair, counts):
+                errors.append(EntityError("head", *wrong, number, gold[number - 1], predicted[number - 1]))
+    for k, (side, sentences, known) in enumerate((("gold_", gold, in_gold), ("", predicted, in_predicted))):
+        if known:
+            found = count_heads(sentences, [pair[k] for pair in pairs])
+            counts[f"{side}headed"], counts[f"{side}shared"], words[f"{side}words"] = found
+    return HeadScores(**{**counts, **words}, errors=tuple(errors)) if words else None
+
+
+def compare_heads(
+    gold: EntitiesByKey, predicted: EntitiesByKey, counts: Counter[str]
+) -> list[tuple[Entity, Entity]]:
+    """Count the spans of a sentence by their heads; return gold and predicted entity of those with a wrong head."""
+    spans: defaultdict[Span, tuple[list[Entity], list[Entity]]] = defaultdict(lambda: ([], []))
+    for side, entities in enumerate((gold, predicted)):
+        for entity in entities.values():
+            if entity.end > entity.start + 1:
+                spans[entity.span][side].append(entity)
+    wrong = []
+    for on_gold, on_predicted in spans.values():
+        if not on_gold or not on_predicted:
+            continue
+        gold_heads, heads = ({e.head for e in side if e.head is not None} for side in (on_gold, on_predicted))
+        if not gold_heads:
+            candidates = {word for e in on_gold for word in e.heads}
+            counts["left_out"] += 1
+            counts["candidates"] += bool(candidates)
+            counts["correct_candidates"] += bool(heads) and heads <= candidates
+            continue
+        counts["judged"] += 1
+        counts["headless"] += not heads
+        if heads and heads <= gold_heads:  # all must be correct: entities on one span may have different ones
+            counts["correct"] += 1
+        else:
+            wrong.append((on_gold[0], on_predicted[0]))
+    return wrong
+
+
+def count_heads(sentences: Sequence[Sentence], entities: Sequence[EntitiesByKey]) -> tuple[int, int, Words]:
+    """How many entities have a head, and share it with another span; the head words of each label, by frequency.
+
+    A single word is its own head.
+    """
+    shared = 0
+    words: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for sentence, by_key in zip(sentences, entities, strict=True):
+        spans: defaultdict[int, list[Span]] = defaultdict(list)
+        for entity in by_key.values():
+            head = entity.start if entity.end == entity.start + 1 else entity.head
+            if head is not None:
+                spans[head].append(entity.span)
+                words[entity.label][sentence.words[head]] += 1
+        shared += sum(len(with_head) for with_head in spans.values() if len(set(with_head)) > 1)
+    by_frequency = {
+        label: tuple(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+        for label, counts in sorted(words.items())
+    }
+    return sum(counts.total() for counts in words.values()), shared, by_frequency
 
 
 # Scores
@@ -389,13 +579,8 @@ def evaluate(
 
 def number_copies(sentence: Sentence) -> dict[Hashable, None]:
     """Every entity, with a number that distinguishes its copies."""
-    seen: Counter[Hashable] = Counter()
-    copies: dict[Hashable, None] = {}
-    for entity in sentence.entities:
-        key = (entity.start, entity.end, entity.label)
-        seen[key] += 1
-        copies[*key, seen[key]] = None
-    return copies
+    times = Counter((entity.start, entity.end, entity.label) for entity in sentence.entities)
+    return {(*key, number): None for key in times for number in range(times[key])}
 
 
 def count_confusion(
@@ -432,3 +617,119 @@ def score_thresholds(scored: Sequence[tuple[float | None, bool]], gold: int) -> 
             kept = [correct for score, correct in scored if score is None or score >= threshold]
             curve[threshold] = Score(sum(kept), len(kept), gold)
     return curve
+
+
+# Comparison of two predictions
+
+METRICS = ("precision", "recall", "f1")
+SWAPS = 10_000  # so that p has four digits
+ROUNDING = 1e-12  # differences closer than this are equal
+
+
+class Difference(NamedTuple):
+    """First minus second, of one metric."""
+
+    value: float
+    interval: Range
+    p: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two predictions for the same gold sentences."""
+
+    first: Evaluation
+    second: Evaluation
+    names: tuple[str, str]
+    overall: Mapping[str, Difference]  # precision, recall, f1
+    labels: Mapping[str, Difference]  # of f1; their p are not corrected for multiple tests
+    better: int  # sentences in which the first has fewer errors than the second
+    worse: int
+    resamples: int
+    swaps: int
+    seed: int
+
+
+def compare(
+    gold: Sequence[Sentence],
+    first: Sequence[Sentence],
+    second: Sequence[Sentence],
+    *,
+    names: tuple[str, str] = ("first", "second"),
+    resamples: int = RESAMPLES,
+    swaps: int = SWAPS,
+    seed: int = 0,
+) -> Comparison:
+    """Compare two predictions; differences are first minus second."""
+    from numpy.random import default_rng
+
+    if resamples < 1 or swaps < 1:
+        raise InputError(
+            f"a comparison needs random samples: {resamples} resamples and {swaps} swaps must be 1 or more"
+        )
+    for name, predicted in zip(names, (first, second), strict=True):
+        try:
+            check_alignment(gold, predicted)
+        except DataError as error:
+            raise error.at(name) from None
+    sides = [[*map(entities_by_key, side)] for side in (gold, first, second)]
+    rows = count_rows(*([dict.fromkeys(e) for e in side] for side in sides)).get(None, Counter())
+    if empty := len(gold) - rows.total():  # sentences without any entities
+        rows[0, 0, 0, 0, 0] += empty
+    labels = count_rows(*([{key: key[2] for key in e} for e in side] for side in sides))
+    frequency = {label: sum(row[-1] * times for row, times in labels[label].items()) for label in labels}
+    rng = default_rng(seed)
+    # Predicted entities minus twice the correct ones: the errors, less the gold entities, which both have in common.
+    errors = [(p - 2 * r, q - 2 * s, times) for (r, p, s, q, _), times in rows.items()]
+    return Comparison(
+        first=evaluate(gold, first, resamples=resamples, seed=seed),
+        second=evaluate(gold, second, resamples=resamples, seed=seed),
+        names=names,
+        overall=dict(zip(METRICS, differences(rows, len(gold), resamples, swaps, rng), strict=True)),
+        labels={
+            label: differences(labels[label], len(gold), resamples, swaps, rng)[-1]
+            for label in sorted(labels, key=lambda label: (-frequency[label], label))
+        },
+        better=sum(times for ours, theirs, times in errors if ours < theirs),
+        worse=sum(times for ours, theirs, times in errors if ours > theirs),
+        resamples=resamples,
+        swaps=swaps,
+        seed=seed,
+    )
+
+
+def differences(
+    rows: Mapping[Row, int], sentences: int, resamples: int, swaps: int, rng: "Generator"
+) -> list[Difference]:
+    """The differences in precision, recall and F1."""
+    import numpy as np
+
+    def subtract(counts: "ndarray") -> "list[ndarray]":
+        """First minus second, for each metric; NaN where both are undefined. The columns are those of Row."""
+        correct, predicted, other_correct, other_predicted, gold = counts.T
+        first = precision_recall_f1(correct, predicted, gold)
+        second = precision_recall_f1(other_correct, other_predicted, gold)
+        return [
+            np.where(np.isnan(a) & np.isnan(b), np.nan, np.nan_to_num(a) - np.nan_to_num(b))
+            for a, b in zip(first, second, strict=True)
+        ]
+
+    distinct = np.array(sorted(rows), float)  # [rows, 5]; floats are faster here, and exact
+    times = np.array([rows[row] for row in sorted(rows)])
+    total = times @ distinct
+    resampled = subtract(resample(times.tolist(), sentences, resamples, rng) @ distinct)
+
+    # How swapping the answers to a sentence changes the totals; sentences with the same change are drawn together.
+    changes, inverse = np.unique(distinct[:, [2, 3, 0, 1, 4]] - distinct, axis=0, return_inverse=True)
+    counts = np.bincount(inverse.ravel(), weights=times).astype(int)
+    swapped = subtract(total + rng.binomial(counts, 0.5, size=(swaps, len(counts))) @ changes)
+    return [
+        Difference(
+            float(value),
+            percentile_interval(samples),
+            (1 + int(np.sum(np.abs(np.nan_to_num(null)) >= abs(value) - ROUNDING))) / (1 + swaps),
+        )
+        for (value,), samples, null in zip(
+            map(np.nan_to_num, subtract(total[None])), resampled, swapped, strict=True
+        )
+    ]

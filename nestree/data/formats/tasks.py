@@ -1,4 +1,6 @@
-"""Label Studio: tasks as it exports and imports them, a JSON list or one a line.
+"""Tasks of annotation tools, as JSON: Label Studio, doccano, Prodigy.
+
+Label Studio: tasks as it exports and imports them, a JSON list or one a line.
 
     [{"id": 1, "data": {"text": "in Rome"},
       "annotations": [{"result": [{"type": "labels", "from_name": "label", "to_name": "text",
@@ -13,9 +15,27 @@ else stays open.
 
 Offsets count characters. Old versions counted UTF-16 units, of which an emoji has two, or CRLF as one character.
 Regions repeat their text, so such offsets are noticed, corrected and counted.
+
+doccano: one text a line with its spans, under one of three keys, as triples or as objects.
+
+    {"text": "in Rome", "label": [[3, 7, "GPE"]]}
+    {"text": "in Rome", "labels": [[3, 7, "GPE"]]}
+    {"text": "in Rome", "entities": [{"id": 1, "label": "GPE", "start_offset": 3, "end_offset": 7}]}
+
+A JSON list of the same objects is read, too. What the offsets of doccano count depends on the settings of the
+project: UTF-16 units or, if it counts grapheme clusters as one character, these. The file does not say which. It
+only matters after emoji and combining marks, and is an option.
+
+Prodigy: one task a line, with its spans in characters and, if it was annotated, its tokens.
+
+    {"text": "in Rome", "tokens": [{"text": "in", "start": 0, "end": 2, "id": 0, "ws": true}, ...],
+     "spans": [{"start": 3, "end": 7, "token_start": 1, "token_end": 1, "label": "GPE"}], "answer": "accept"}
+
+The words are the tokens that are not blank, if there are tokens. `token_end` is inclusive; only the offsets in
+characters are read. A task that was rejected or ignored is left out; the answer to a yes-or-no question is incomplete.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
@@ -25,21 +45,23 @@ from nestree.data.alignment import (
     Mention,
     has_surrogate_pairs,
     to_code_points,
+    tokens,
 )
-from nestree.data.formats import common
+from nestree.data.formats import common, label_studio_regions
 from nestree.data.formats.common import Record
-from nestree.data.formats.detect import label_studio_regions
 from nestree.data.io import ConversionReport, json_records
 from nestree.display import HTML_COLORS, label_color
 from nestree.errors import DataError
 from nestree.types import Document, Span
 
-TASK_KEYS = ("id", "annotator", "annotation_id", "created_at", "updated_at", "lead_time")  # of a short task
+# Label Studio
+
+SHORT_TASK_KEYS = ("id", "annotator", "annotation_id", "created_at", "updated_at", "lead_time")
 PARTS = ("annotations", "predictions")
 FROM_NAME, TO_NAME, FIELD = "label", "text", "text"  # of `label_config`
 
 
-def read(
+def read_label_studio(
     path: Path,
     report: ConversionReport,
     *,
@@ -73,7 +95,7 @@ def read(
                     f"the data has no text called {field!r}, only {', '.join(data)[:60] or 'nothing'}. "
                     "Choose the option `field`."
                 )
-            mentions = list(parse_mentions(result or [], from_name, report))
+            mentions = list(parse_regions(result or [], from_name, report))
             text, mentions = correct_offsets(text, mentions, report)
             if result is None:
                 report.note("tasks without annotations: read as incomplete")
@@ -112,7 +134,7 @@ def to_long_form(task: Record, field: str, from_name: str) -> Record:
         for value in common.require(task, name, list, [])
     ]
     annotation = {"completed_by": task.get("annotator"), "result": result}
-    data = common.without_keys(task, (*names, *TASK_KEYS))
+    data = common.without_keys(task, (*names, *SHORT_TASK_KEYS))
     return {"id": task.get("id"), "data": data, "annotations": [annotation] if result else []}
 
 
@@ -144,7 +166,7 @@ def select_result(task: Record, part: str, annotator: str, report: ConversionRep
     return common.json_objects(best, "result")
 
 
-def parse_mentions(result: list[Record], from_name: str, report: ConversionReport) -> Iterator[Mention]:
+def parse_regions(result: list[Record], from_name: str, report: ConversionReport) -> Iterator[Mention]:
     """The labelled spans of text, one for each label; all else is counted."""
     for item in result:
         value, kind = item.get("value"), item.get("type", "labels")
@@ -197,7 +219,7 @@ def correct_offsets(
     return text, [mention._replace(phrase=None) for mention in mentions]
 
 
-def write(
+def write_label_studio(
     documents: Iterable[Document],
     path: Path,
     report: ConversionReport,
@@ -216,7 +238,7 @@ def write(
     """
     common.check_choice("part", part, PARTS)
 
-    def to_task(document: Document, place: str) -> Record:
+    def to_task(document: Document) -> Record:
         data: Record = {field: document.text}
         if document.id is not None:
             data["doc_id"] = document.id
@@ -234,7 +256,7 @@ def write(
     lost_parts = ("scores",) if part == "annotations" else ()
     losses = common.report_losses(documents, "label-studio", report, *lost_parts)
     frame = ("", "\n", "\n") if ".jsonl" in path.suffixes else ("[\n", ",\n", "\n]\n")
-    common.write_json(losses, path, to_task, frame)
+    common.write_json(losses, path, report, to_task, frame)
 
 
 def to_regions(document: Document, part: str, from_name: str, to_name: str) -> Iterator[Record]:
@@ -257,3 +279,156 @@ def label_config(labels: Iterable[str]) -> str:
     head = f'  <Labels name="{FROM_NAME}" toName="{TO_NAME}">'
     text = f'  <Text name="{TO_NAME}" value="${FIELD}"/>'
     return "\n".join(["<View>", head, *lines, "  </Labels>", text, "</View>"])
+
+
+# doccano
+
+SPANS_KEYS = ("label", "labels", "entities")
+
+
+def read_doccano(
+    path: Path, report: ConversionReport, *, offsets: str = "characters"
+) -> Iterator[AnnotatedText]:
+    """The texts of a file, each a document.
+
+    offsets: what they count, "characters", "utf-16" or "graphemes".
+    """
+    to_code_points("", offsets)  # raises if there is no such unit
+    for place, record in json_records(path, report):
+        with common.skip_bad(report, place):
+            text = common.require_text(record)
+            common.count_relations(record, report)
+            convert = to_code_points(text, offsets)
+            mentions = list(parse_spans(record, convert))
+            if offsets == "characters" and mentions and has_surrogate_pairs(text):
+                report.note(AMBIGUOUS_OFFSETS)
+            id = common.optional_str(record.get("doc_id", record.get("id")))
+            extra = common.without_keys(record, (*SPANS_KEYS, "text", "doc_id", "relations"))
+            yield AnnotatedText(text, mentions, place, id, extra)
+
+
+def parse_spans(record: Record, convert: Callable[[int], int]) -> Iterator[Mention]:
+    keys = [key for key in SPANS_KEYS if record.get(key)]
+    if len(keys) > 1:
+        raise DataError(f"`{keys[0]}` and `{keys[1]}` both hold spans. Leave out one of them.")
+    for value in common.require(record, keys[0], list, []) if keys else ():
+        start = end = label = None
+        if isinstance(value, dict):
+            start, end, label = (value.get(key) for key in ("start_offset", "end_offset", "label"))
+        elif isinstance(value, list) and len(value) == 3:
+            start, end, label = value
+        if type(start) is not int or type(end) is not int or not isinstance(label, str) or not label:
+            raise DataError(
+                "a span is [start, end, label] or an object with start_offset, end_offset and label, and this is "
+                f"{value!r:.60}. Labels are strings: texts that were classified have no spans."
+            )
+        extra = {"id": value["id"]} if isinstance(value, dict) and "id" in value else {}
+        yield Mention(convert(start), convert(end), label, extra=extra)
+
+
+def write_doccano(
+    documents: Iterable[Document], path: Path, report: ConversionReport, *, key: str = "label"
+) -> None:
+    """One document a line. key: where its spans stand, "label", "labels" or "entities"."""
+    common.check_choice("key", key, SPANS_KEYS)
+
+    def to_record(document: Document) -> Record:
+        spans = [(start, end, entity.label) for entity, start, end in common.entity_offsets(document)]
+        record: Record = {"text": document.text, key: spans}
+        if key == "entities":
+            record[key] = [
+                {"id": number, "label": label, "start_offset": start, "end_offset": end}
+                for number, (start, end, label) in enumerate(spans, 1)
+            ]
+            record["relations"] = []
+        if document.id is not None:
+            record["doc_id"] = document.id
+        return record | common.without_keys(document.extra, (*SPANS_KEYS, *record))
+
+    common.write_json(common.report_losses(documents, "doccano", report), path, report, to_record)
+
+
+# Prodigy
+
+TASK_KEYS = {"text", "tokens", "spans", "answer", "relations", "_is_binary"}
+SPAN_KEYS = {"start", "end", "label", "token_start", "token_end", "score", "text"}
+
+
+def read_prodigy(path: Path, report: ConversionReport) -> Iterator[AnnotatedText]:
+    """The tasks of a file, each a document."""
+    for place, task in json_records(path, report):
+        if task.get("answer", "accept") != "accept":
+            report.note("tasks that were rejected or ignored left out", place)
+            continue
+        with common.skip_bad(report, place):
+            common.count_relations(task, report)
+            text = common.require_text(task)
+            extra, meta, id = common.without_keys(task, TASK_KEYS), task.get("meta"), None
+            if isinstance(meta, dict) and "doc_id" in meta:
+                id = str(meta["doc_id"])
+                extra["meta"] = common.without_keys(meta, ["doc_id"])
+                if len(meta) == 1:
+                    del extra["meta"]
+            words = None if task.get("tokens") is None else parse_tokens(task, text)
+            if is_question := bool(task.get("_is_binary")):
+                report.note("yes/no questions: read as incomplete")
+            mentions = list(parse_mentions(task, report))
+            yield AnnotatedText(text, mentions, place, id, extra, not is_question, words=words)
+
+
+def parse_tokens(task: Record, text: str) -> list[Span]:
+    """The offsets of the tokens that are not blank."""
+    words, last_end = [], 0
+    for token in common.require(task, "tokens", list, []):
+        start, end = (token.get("start"), token.get("end")) if isinstance(token, dict) else (None, None)
+        if type(start) is not int or type(end) is not int or not last_end <= start < end <= len(text):
+            raise DataError(f"this token is not after the last one and in the text: {token!r:.80}.")
+        if token.get("text", text[start:end]) != text[start:end]:
+            raise DataError(f"token {token['text']!r:.40} is not at {start}-{end} of the text.")
+        last_end = end
+        if not text[start:end].isspace():
+            words.append((start, end))
+    return words
+
+
+def parse_mentions(task: Record, report: ConversionReport) -> Iterator[Mention]:
+    for span in common.json_objects(task, "spans"):
+        if span.get("label") is None:
+            report.note("dropped: an entity without a label")
+            continue
+        score = common.parse_probability(span.get("score"), report)
+        extra = common.without_keys(span, SPAN_KEYS)
+        yield Mention(span.get("start"), span.get("end"), span["label"], None, score, extra)  # type: ignore[arg-type]
+
+
+def write_prodigy(documents: Iterable[Document], path: Path, report: ConversionReport) -> None:
+    """One document a line, with its words as tokens."""
+    losses = common.report_losses(documents, "prodigy", report)
+    common.write_json(losses, path, report, lambda document: to_prodigy_task(document, report))
+
+
+def to_prodigy_task(document: Document, report: ConversionReport) -> Record:
+    text = document.text or ""
+    pieces = tokens(text, common.word_offsets(document), report)
+    by_start = {token.start: k for k, token in enumerate(pieces)}
+    by_end = {token.end: k for k, token in enumerate(pieces)}
+    spans: list[Record] = []
+    for entity, start, end in common.entity_offsets(document):
+        span: Record = {"start": start, "end": end, "token_start": by_start[start], "token_end": by_end[end]}
+        span["label"] = entity.label
+        if entity.score is not None:
+            span["score"] = entity.score
+        spans.append(span | common.without_keys(entity.extra, SPAN_KEYS))
+    task: Record = {
+        "text": text,
+        "tokens": [
+            {"text": text[t.start : t.end], "start": t.start, "end": t.end, "id": k, "ws": t.blank}
+            for k, t in enumerate(pieces)
+        ],
+        "spans": spans,
+        **common.without_keys(document.extra, TASK_KEYS),
+    }
+    if document.id is not None:
+        meta = document.extra.get("meta")
+        task["meta"] = {**(meta if isinstance(meta, dict) else {}), "doc_id": document.id}
+    return task

@@ -1,4 +1,6 @@
-"""BioC, XML or JSON: documents of passages, with annotations.
+"""Formats of biomedical text: BioC, PubTator, GENIA.
+
+BioC, XML or JSON: documents of passages, with annotations.
 
     <collection><source/><date/><key/><document><id>1</id><passage><offset>0</offset><text>in Rome</text>
     <annotation id="1"><infon key="type">GPE</infon><location offset="3" length="4"/><text>Rome</text></annotation>
@@ -7,6 +9,23 @@
 Offsets count characters of the document. The label is the infon `type`; the others are kept. An annotation with
 several locations is one entity, from the first to the last. Its text is compared with the text at its offsets.
 Both forms become the same objects, those of the JSON, before they are read, and after they are made.
+
+PubTator: title, abstract and the annotations of both, a blank line after each document.
+
+    12345|t|Rome fever
+    12345|a|It was common.
+    12345	0	4	Rome	Place	D012396
+
+Offsets count characters of title and abstract, with one character between them; ends are exclusive. The text of
+an annotation is compared with the text at its offsets. Lines of relations are counted.
+
+GENIA 3.02, GPML: XML of articles in which `<cons sem="G#protein_molecule">` marks entities, one in the other.
+
+    <sentence><cons lex="IL-2_gene" sem="G#DNA_domain_or_region"><cons lex="IL-2" sem="G#protein_molecule">IL-2</cons>
+    gene</cons> expression</sentence>
+
+A coordination, `<cons sem="(AND G#cell_type G#cell_type)">T and B cells</cons>`, is one span for several entities;
+the `cons` in it have no type of their own.
 """
 
 import io
@@ -23,12 +42,21 @@ from xml.sax.saxutils import escape, quoteattr
 from nestree.data.alignment import AnnotatedText, Mention, Passage, join_passages
 from nestree.data.formats import common
 from nestree.data.formats.common import Record
-from nestree.data.io import STDIO, ConversionReport, GzipReader, json_records, open_file
-from nestree.data.xml import parse_events
-from nestree.errors import DataError
+from nestree.data.io import (
+    STDIO,
+    ConversionReport,
+    GzipReader,
+    json_records,
+    open_file,
+    parse_events,
+    read_lines,
+)
+from nestree.errors import DataError, InputError
 from nestree.types import Document
 
-KINDS = ("xml", "json", "jsonl")
+# BioC
+
+BIOC_KINDS = ("xml", "json", "jsonl")
 FRAMES = {  # what a file begins with, has between documents, and ends with
     "xml": (
         "<?xml version='1.0' encoding='utf-8'?>\n<collection><source></source><date></date><key></key>\n",
@@ -44,7 +72,7 @@ LINE_ENDS = {"\r": "&#13;"}  # parsers make LF of CRLF
 COLLECTION_NOT_READ = "source, date, key and infons of a collection not read"
 
 
-def read(path: Path, report: ConversionReport, *, label: str = "type") -> Iterator[AnnotatedText]:
+def read_bioc(path: Path, report: ConversionReport, *, label: str = "type") -> Iterator[AnnotatedText]:
     """The documents of a collection, or of a file with one JSON document a line.
 
     Where a passage is given as sentences, these are kept. label: the infon that holds the labels.
@@ -189,7 +217,7 @@ def to_mention(
     return Mention(start, end, label, None, score, extra, report.place, phrase, fragments)
 
 
-def write(
+def write_bioc(
     documents: Iterable[Document],
     path: Path,
     report: ConversionReport,
@@ -201,24 +229,26 @@ def write(
 
     label: the infon that holds the labels.
     """
-    kind = kind or next((k for k in reversed(KINDS) if f".{k}" in path.suffixes), "xml")
-    common.check_choice("kind", kind, KINDS)
+    kind = kind or next((k for k in reversed(BIOC_KINDS) if f".{k}" in path.suffixes), "xml")
+    common.check_choice("kind", kind, BIOC_KINDS)
 
-    def to_text(place: str, document: Document) -> str:
+    def to_text(document: Document) -> str:
+        place = f"{path}, {report.place}"
         try:
             record = from_document(document.with_text(), label)
-            text = json.dumps(record, ensure_ascii=False, allow_nan=False)
         except (TypeError, ValueError) as why:
-            raise DataError(f"{path}, {place}: `extra` holds what JSON cannot: {why}.") from None
-        text = to_xml("document", record) if kind == "xml" else text
-        if kind == "xml" and (character := NOT_IN_XML.search(text)):
+            raise DataError(f"{place}: `extra` holds what JSON cannot: {why}.") from None
+        if kind != "xml":
+            return common.dump_json(record, place)
+        text = to_xml("document", record)
+        if character := NOT_IN_XML.search(text):
             raise DataError(
-                f"{path}, {place}: XML cannot hold {character[0]!r}. Write BioC as JSON instead, kind=json."
+                f"{place}: XML cannot hold {character[0]!r}. Write BioC as JSON instead, kind=json."
             )
         return text
 
     losses = common.report_losses(documents, "bioc", report)
-    common.write_joined((to_text(*pair) for pair in losses), path, FRAMES[kind])
+    common.write_joined(map(to_text, losses), path, FRAMES[kind])
 
 
 def to_xml(name: str, record: Record) -> str:
@@ -282,3 +312,216 @@ def stored_passages(value: Any, length: int) -> list[Record]:
 
 def to_infon(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+# PubTator
+
+TITLE_OR_ABSTRACT = re.compile(r"([^|\t]+)\|([ta])\|(.*)", re.DOTALL)
+NUMBER = re.compile(r"-?[0-9]{1,18}")
+
+
+def read_pubtator(path: Path, report: ConversionReport) -> Iterator[AnnotatedText]:
+    """The articles of a file, each a document; a title begins one."""
+    article: AnnotatedText | None = None
+    mentions: list[Mention] = []
+    for number, line in read_lines(path, report):
+        with common.skip_bad(report, place := f"{path}:{number}"):
+            match, columns = TITLE_OR_ABSTRACT.fullmatch(line), line.split("\t")
+            if match and match[2] == "t":
+                if article:
+                    yield article
+                mentions = []
+                article = AnnotatedText(match[3], mentions, place, match[1], passages=[Passage(0, match[3])])
+            elif match and article and len(article.passages) == 1 and article.id == match[1]:
+                abstract = Passage(len(article.text) + 1, match[3])
+                article.passages = [*article.passages, abstract]
+                article.text += "\n" + match[3] if match[3] else ""
+            elif article and len(columns) > 3 and not NUMBER.fullmatch(columns[1]):
+                report.note("relations not read")
+            elif article and len(columns) > 4:
+                mentions.append(parse_pubtator_line(columns, article.id, place))
+            elif line.strip():
+                raise DataError(
+                    f"this is not a PubTator line: {line[:60]!r}. Expected: ID|t|title, ID|a|abstract or "
+                    "ID<tab>start<tab>end<tab>text<tab>type<tab>identifier."
+                )
+    if article:
+        yield article
+
+
+def parse_pubtator_line(columns: list[str], article_id: str | None, place: str) -> Mention:
+    id, start, end, phrase, label, *identifiers = columns
+    if id != article_id:
+        raise DataError(f"this annotation of {id} stands in the article {article_id}. Move it there.")
+    if not NUMBER.fullmatch(end):
+        raise DataError(f"the end must be a number, and is {end!r:.40}.")
+    if not label:
+        raise DataError("the annotation has no type. It stands in the fifth column.")
+    extra = {key: value for key, value in zip(("id", "mentions"), identifiers, strict=False) if value}
+    return Mention(int(start), int(end), label, extra=extra, place=place, phrase=phrase)
+
+
+def write_pubtator(documents: Iterable[Document], path: Path, report: ConversionReport) -> None:
+    """The first line of a text is the title, all that follows the abstract."""
+
+    def articles() -> Iterator[str]:
+        for number, document in enumerate(common.report_losses(documents, "pubtator", report), 1):
+            id = re.sub(r"[|\s]", "_", document.id or str(number))
+            if document.id is None:
+                report.note("ids generated: pubtator needs one")
+            elif id != document.id:
+                report.note("ids changed: pubtator cannot hold spaces and | in them")
+            yield format_article(document.with_text(), id, report)
+
+    common.write_joined(articles(), path, ("", "\n", "\n"))
+
+
+def format_article(document: Document, id: str, report: ConversionReport) -> str:
+    """The lines of a document. Each line break in its text becomes one blank, so that offsets stay the same."""
+    original = document.text or ""
+    title = re.split(r"[\r\n]", original, maxsplit=1)[0]
+    change = "line ends written as blanks: pubtator cannot hold them"
+    abstract = common.replace_forbidden(original[len(title) + 1 :], r"[\r\n]", change, report, by=" ")
+    text = original[: len(title) + 1] + abstract
+    lines = [f"{id}|t|{title}", f"{id}|a|{abstract}"]
+    for entity, start, end in common.entity_offsets(document):
+        change = "labels changed: pubtator has no place for tabs and line ends in them"
+        label = common.replace_forbidden(entity.label, r"[\t\r\n]", change, report, by=" ")
+        columns = [id, str(start), str(end), text[start:end], label, str(entity.extra.get("id", ""))]
+        if entity.extra.get("mentions"):
+            columns.append(str(entity.extra["mentions"]))
+        lines.append("\t".join(re.sub(r"[\t\r\n]", " ", column) for column in columns))
+    return "\n".join(lines) + "\n"
+
+
+# GENIA
+
+FIVE_TYPES = ("DNA", "RNA", "protein", "cell_line", "cell_type")
+BLANKS = str.maketrans("\t\r\n", "   ")
+
+
+def read_genia(
+    path: Path,
+    report: ConversionReport,
+    *,
+    types: str = "five",
+    coordinations: bool = True,
+    part: str = "all",
+) -> Iterator[AnnotatedText]:
+    """The articles of an XML file, or of a folder of them in the order of their names.
+
+    types: "five" (DNA, RNA, protein, cell_line, cell_type, by prefix; entities of other types are left out) or
+    "all" (each type as it is, without G#). coordinations: keep them as one span, or leave them out.
+    part: "train", "dev" or "test" of the usual split of all sentences in their order, 81 / 9 / 10 hundredths;
+    "all" for everything.
+    """
+    common.check_choice("types", types, ("five", "all"))
+    common.check_choice("part", part, ("all", "train", "dev", "test"))
+    chosen = sentence_range(path, part) if part != "all" else None
+    count = 0
+    for article in parse_articles(path, report):
+        mentions: list[Mention] = []
+        passages: list[Passage] = []
+        start = 0
+        for sentence, constituents in article.extra.pop("sentences"):
+            if chosen is None or count in chosen:
+                for mention in choose_mentions(constituents, types, coordinations, report):
+                    mentions.append(mention._replace(start=start + mention.start, end=start + mention.end))
+                passages.append(Passage(start, sentence, True))
+                start += len(sentence) + 1
+            count += 1
+        if passages:
+            article.text = "\n".join(passage.text for passage in passages)
+            article.mentions, article.passages = mentions, passages
+            yield article
+
+
+def sentence_range(path: Path, part: str) -> range:
+    """The numbers of the sentences of a part."""
+    if path == STDIO:
+        raise InputError(
+            "a part of GENIA is found by reading it twice, and standard input is read once. Name a file."
+        )
+    count = sum(len(article.extra["sentences"]) for article in parse_articles(path, ConversionReport()))
+    train, dev = count * 81 // 100, count * 90 // 100
+    return {"train": range(train), "dev": range(train, dev), "test": range(dev, count)}[part]
+
+
+def parse_articles(path: Path, report: ConversionReport) -> Iterator[AnnotatedText]:
+    """The articles of a file, or of all files of a folder: extra["sentences"] has texts with all their `cons`."""
+    files = sorted(path.glob("*.xml")) if path.is_dir() else [path]
+    if not files:
+        raise DataError(f"{path} holds no .xml file. GENIA is one XML file, or a folder of them.")
+    for file in files:
+        with common.skip_bad(report):
+            yield from parse_genia_file(file, report)
+
+
+def parse_genia_file(path: Path, report: ConversionReport) -> Iterator[AnnotatedText]:
+    id, text, first_line, sentence_depth = "", "", 0, 0
+    open_elements: list[str] = []
+    open_constituents: list[tuple[int, str, str]] = []  # start, sem, place
+    sentences: list[tuple[str, list[Mention]]] = []
+    constituents: list[Mention] = []
+    for kind, name, attributes, line in parse_events(path):
+        if kind == "text":
+            if sentence_depth:
+                text += name.translate(BLANKS)
+            elif open_elements[-1:] == ["bibliomisc"]:
+                id += name
+            elif name.strip() and open_elements[-1:] != ["articleinfo"]:
+                report.note("text outside of sentences not read", f"{path}:{line}")
+        elif kind == "start":
+            if not open_elements and name not in ("set", "article"):
+                raise DataError(f"{path}:{line}: GENIA begins with <set>, and this with <{name}>.")
+            open_elements.append(name)
+            if name == "article":
+                id, first_line, sentences = "", line, []
+            elif name == "sentence":
+                sentence_depth += 1
+                text, constituents, open_constituents = "", [], []
+            elif name == "cons":
+                open_constituents.append((len(text), attributes.get("sem", ""), f"{path}:{line}"))
+        else:
+            open_elements.pop()
+            sentence_depth -= name == "sentence"
+            if name == "cons" and open_constituents:
+                start, sem, place = open_constituents.pop()
+                constituents.append(Mention(start, len(text), sem, place=place))
+            elif name == "sentence" and text.strip():
+                sentences.append((text, sorted(constituents, key=lambda cons: (cons.start, -cons.end))))
+            elif name == "article":
+                place, extra = f"{path}:{first_line}", {"sentences": sentences}
+                yield AnnotatedText("", (), place, id.strip() or None, extra)
+
+
+def choose_mentions(
+    constituents: list[Mention], types: str, coordinations: bool, report: ConversionReport
+) -> Iterator[Mention]:
+    """The entities of a sentence; the label of each constituent is its `sem`."""
+    seen = set()
+    for constituent in constituents:
+        sem, place = constituent.label, constituent.place or ""
+        if sem.startswith("(") and not coordinations:
+            report.note("coordinations left out", place)
+            continue
+        sems = re.sub(r"\(\S*|\)", " ", sem).split()  # without (AND, (OR and ), which may nest
+        if not sems:
+            report.note("cons without a type (parts of coordinations) left out", place)
+        for label in dict.fromkeys(choose_label(sem, types) for sem in sems):
+            mention = constituent._replace(label=label or "")
+            if label is None:
+                report.note("entities of other types left out", place)
+            elif mention[:3] in seen:
+                report.note("the same span twice with one label: one left out", place)
+            else:
+                seen.add(mention[:3])
+                yield mention
+
+
+def choose_label(sem: str, types: str) -> str | None:
+    """The label of a type such as G#DNA_domain; None if it is none of the five."""
+    name = sem.removeprefix("G#")
+    if types == "all":
+        return name
+    return next((label for label in FIVE_TYPES if f"{name}_".startswith(f"{label}_")), None)
