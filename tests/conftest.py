@@ -26,12 +26,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background of a 
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--shared",
-        metavar="DIR",
-        default=str(ROOT.parent / "shared"),
-        help="real data to test on (default: ../shared)",
-    )
+    default = str(ROOT.parent / "shared")
+    parser.addoption("--shared", metavar="DIR", default=default, help="real data (default: ../shared)")
 
 
 @pytest.fixture(autouse=True)

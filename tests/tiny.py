@@ -86,6 +86,12 @@ def encoder(folder: Path, family: str = "bert", longest: int = 64, seed: int = 0
     return folder
 
 
+def write_text(path: Path, text: str) -> Path:
+    """The path of a new file with this text."""
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 
@@ -109,9 +115,8 @@ def byte_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def finished(made: Tokenizer) -> PreTrainedTokenizerFast:
-    made.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
-    )
+    special = [("[CLS]", 2), ("[SEP]", 3)]
+    made.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=special)
     return PreTrainedTokenizerFast(
         tokenizer_object=made,
         pad_token="[PAD]",

@@ -17,6 +17,7 @@ from nestree.data.formats import read, write
 from nestree.data.io import ConversionReport
 from nestree.errors import DataError, InputError
 from nestree.types import Document, Entity, Sentence, crossing_pairs, depths
+from tests.tiny import write_text
 
 READ = "import sys; from nestree.data.formats import read; print(sum(1 for _ in read(*sys.argv[1:])))"
 
@@ -97,15 +98,8 @@ DOCBINS = {
 @pytest.mark.parametrize("what", DOCBINS)
 def test_what_a_docbin_expands_to_is_counted_before_spacy_sees_it(tmp_path, what):
     srsly, _ = pytest.importorskip("srsly"), pytest.importorskip("spacy")
-    empty = {
-        "attrs": [65],
-        "tokens": b"",
-        "spaces": b"",
-        "lengths": b"",
-        "strings": [],
-        "cats": [],
-        "flags": [],
-    }
+    empty = dict.fromkeys(("tokens", "spaces", "lengths"), b"") | {"attrs": [65]}
+    empty |= {name: [] for name in ("strings", "cats", "flags")}
     (tmp_path / "a.spacy").write_bytes(zlib.compress(srsly.msgpack_dumps({**empty, **DOCBINS[what]}), 1))
     with pytest.raises(DataError, match=r"expands to more than 10,000,000 bytes.*--max-docbin-bytes"):
         list(read(tmp_path / "a.spacy", "spacy", max_docbin_bytes=10_000_000))
@@ -128,16 +122,12 @@ def test_limits_are_options_of_read_and_of_the_command_line(tmp_path):
         read(path, max_bytes=0)
 
 
-def test_a_limit_holds_in_the_reader_and_not_around_it(tmp_path):
-    path = tmp_path / "a.jsonl"
-    path.write_text(nested_line(3) * 2)
+def test_limits_of_a_reader(tmp_path):
+    path = write_text(tmp_path / "a.jsonl", nested_line(3) * 2)
     strict, lenient = read(path, max_nesting=3), read(path)
     assert next(strict) == next(lenient)
     path.write_text(nested_line(5))
     assert len(list(read(path))) == 1
-
-
-def test_a_sentence_that_nests_too_deep_can_be_skipped(tmp_path):
     path, report = tmp_path / "a.jsonl", ConversionReport(skip_bad=True)
     path.write_text(nested_line(101) + nested_line(100))
     assert [len(document.sentences[0].words) for document in read(path, report=report)] == [100]

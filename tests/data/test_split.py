@@ -104,15 +104,9 @@ def test_documents_with_the_same_id_stay_together():
 
 def test_lists():
     data_units = make_units(documents(4), "document")
-    assert split_by_lists(data_units, {"dev": ["d1"], "test": ["d3"]}, "train") == [
-        "train",
-        "dev",
-        "train",
-        "test",
-    ]
-    with pytest.raises(
-        InputError, match=r"'d1' is in the list of dev and in that of test. Take it out of one"
-    ):
+    found = split_by_lists(data_units, {"dev": ["d1"], "test": ["d3"]}, "train")
+    assert found == ["train", "dev", "train", "test"]
+    with pytest.raises(InputError, match=r"'d1' is in the list of dev and in that of test. Take it out"):
         split_by_lists(data_units, {"dev": ["d1"], "test": ["d1"]}, "train")
     with pytest.raises(InputError, match=r"the list of dev: 'd11' is not in the data. Is 'd1' meant\?"):
         split_by_lists(data_units, {"dev": ["d11"]}, "train")
@@ -132,9 +126,8 @@ def test_impossible_splits():
 
 def test_what_a_split_by_sentence_loses_is_counted():
     report = ConversionReport()
-    text = Document(
-        [Sentence(["a"], (), "a", [(0, 1)], 2), Sentence(["b"], (), "b", [(0, 1)], 4)], "- a b", "d"
-    )
+    sentences = [Sentence(["a"], (), "a", [(0, 1)], 2), Sentence(["b"], (), "b", [(0, 1)], 4)]
+    text = Document(sentences, "- a b", "d")
     data_units = make_units([text, Document((), id="e")], "sentence", report)
     assert report.counts == {
         "texts of documents taken apart into their sentences": 1,

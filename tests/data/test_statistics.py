@@ -55,9 +55,8 @@ def test_statistics_of_parts_add_up():
     parts = [statistics.count(documents[:1]), statistics.count(documents[1:])]
     assert parts[0] + parts[1] == statistics.count(documents)
     halves = [Document([s], id=d.id) for d in documents for s in d.sentences]  # by sentence
-    assert sum(
-        map(statistics.count, [[half] for half in halves]), statistics.Statistics()
-    ) == statistics.count(documents)
+    parts = (statistics.count([half]) for half in halves)
+    assert sum(parts, statistics.Statistics()) == statistics.count(documents)
 
 
 def test_the_table_has_a_column_for_each_part_and_one_for_all():

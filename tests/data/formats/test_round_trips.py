@@ -25,14 +25,10 @@ CALLED = {"several heads": "heads not written", "texts": "(texts not written|lin
 
 def table() -> dict[str, set[str]]:
     """For each format, the parts that docs/data.md says it loses."""
-    section = (
-        DOCS.read_text(encoding="utf-8").partition("## What a format cannot hold")[2].partition("\n## ")[0]
-    )
-    rows = [
-        [cell.strip() for cell in line.strip("|").split("|")]
-        for line in section.splitlines()
-        if line[:1] == "|"
-    ]
+    page = DOCS.read_text(encoding="utf-8")
+    section = page.partition("## What a format cannot hold")[2].partition("\n## ")[0]
+    lines = [line.strip("|").split("|") for line in section.splitlines() if line[:1] == "|"]
+    rows = [[cell.strip() for cell in line] for line in lines]
     names, _, *parts = rows
     return {
         name: {row[0] for row in parts if {"x": False, "-": True}[row[column]]}
@@ -138,10 +134,8 @@ def everything() -> list[Document]:
         extra={"k": "v"},
     )
     second = Sentence(["😀", "«été»", "שלום", "<&>", '"\\'], [Entity(2, 5, "été-x")], id="s2")
-    return [
-        Document([first, second], id="d1", extra={"k": "v"}).with_text(),
-        Document([second, first], id="d2").with_text(),
-    ]
+    documents = Document([first, second], id="d1", extra={"k": "v"}), Document([second, first], id="d2")
+    return [document.with_text() for document in documents]
 
 
 @pytest.mark.parametrize("one", WRITABLE)
@@ -157,12 +151,9 @@ def test_from_any_format_to_any_other(tmp_path, one, other):
 
 LETTERS = st.characters(exclude_categories=["Cs", "Cc", "Zs", "Zl", "Zp"], exclude_characters="\ufffe\uffff")
 CHARACTERS = st.sampled_from("aZ0.,:;|/\\#-_'\"<>&{}[]()=*%+é\u0301ß😀👩אم\u200d\u200b") | LETTERS
-words = st.text(CHARACTERS, min_size=1, max_size=4).filter(
-    lambda word: len(word.split()) == 1 and word.strip() == word
-)
-labels = st.sampled_from(["PER", "B-X", "a|b", "été", "O", "x y", "#1", '"', "<&>", "0,1 X"]) | st.text(
-    LETTERS, min_size=1, max_size=3
-)
+words = st.text(CHARACTERS, min_size=1, max_size=4).filter(lambda word: word.split() == [word])
+labels = st.sampled_from(["PER", "B-X", "a|b", "été", "O", "x y", "#1", '"', "<&>", "0,1 X"])
+labels |= st.text(LETTERS, min_size=1, max_size=3)
 
 
 @st.composite
