@@ -99,13 +99,19 @@ def test_shown_places(tmp_path):
     assert not any(part.startswith(("0 errors", "fake")) for part in text.splitlines())
 
 
-def test_rare_labels_with_a_typo(tmp_path):
+def test_rare_and_unseen_labels(tmp_path):
     many = [line("a b", entity(0, 1, "protein"), entity(1, 2, "PER"))] * 20
     path = file(tmp_path / "a.jsonl", *many, line("a b", entity(0, 1, "protien"), entity(1, 2, "PRE")))
     assert [(f.kind, f.message) for f in check([path]).findings] == [
         ("label-similar", "'protien' 1 time; 'protein' 20 times"),
         ("label-similar", "'PRE' 1 time; 'PER' 20 times"),
     ]
+    train = file(tmp_path / "train.jsonl", *PLAIN)
+    dev = file(tmp_path / "dev.jsonl", line("x", entity(0, 1, "NEW")), line("y", entity(0, 1, "NEW")))
+    report = check([train, dev])
+    (finding,) = report.findings
+    assert (finding.kind, finding.message) == ("label-unseen", "'NEW' 2 times")
+    assert finding.place == f"{dev}, sentence 1"
 
 
 def test_changes_in_reading(tmp_path):
@@ -177,18 +183,6 @@ def test_leaks_between_files(tmp_path):
     other = file(tmp_path / "more_train.jsonl", LONG)
     assert kinds(check([train, other])) == {}  # both for training
     assert kinds(check([file(tmp_path / "a.jsonl", LONG), file(tmp_path / "b.jsonl", LONG)])).total() == 2
-
-
-def test_labels_that_the_training_data_lacks(tmp_path):
-    train = file(tmp_path / "train.jsonl", *PLAIN)
-    dev = file(tmp_path / "dev.jsonl", line("x", entity(0, 1, "NEW")), line("y", entity(0, 1, "NEW")))
-    report = check([train, dev])
-    (finding,) = report.findings
-    assert (finding.kind, finding.place, finding.message) == (
-        "label-unseen",
-        f"{dev}, sentence 1",
-        "'NEW' 2 times",
-    )
 
 
 def test_unreadable_files(tmp_path):

@@ -45,11 +45,18 @@ def test_report_counts_changes_errors_and_documents():
     assert (report.documents, report.sentences, report.entities) == (2, 4, 4)
 
 
-def test_lines_with_their_numbers(tmp_path):
+def test_lines_have_numbers_and_progress_is_reported(tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes("\ufeffone\r\n\ntwo\u2028still two\nthree".encode())
     assert list(read_lines(path)) == [(1, "one"), (2, ""), (3, "two\u2028still two"), (4, "three")]
     assert read_text(path) == "one\r\n\ntwo\u2028still two\nthree"
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"x\n" * 100_000)
+    sizes = []
+    with report_progress(sizes.append):
+        assert sum(1 for _ in read_lines(path)) == 100_000
+    assert sum(sizes) == 200_000
+    assert len(sizes) > 1
 
 
 @pytest.mark.parametrize(
@@ -92,16 +99,6 @@ def test_lines_longer_than_the_limit(tmp_path):
         with limits(longest_line=51):
             read()
     assert current_limits.get().longest_line == 64 * 2**20
-
-
-def test_progress_callback(tmp_path):
-    path = tmp_path / "a.txt"
-    path.write_bytes(b"x\n" * 100_000)
-    sizes = []
-    with report_progress(sizes.append):
-        assert sum(1 for _ in read_lines(path)) == 100_000
-    assert sum(sizes) == 200_000
-    assert len(sizes) > 1
 
 
 @pytest.mark.parametrize(
@@ -261,18 +258,10 @@ def test_skipping_bad_records(tmp_path):
     assert len(report.skipped) == 2
 
 
-objects = st.lists(
-    st.dictionaries(
-        st.text(st.characters(exclude_categories=["Cs"]), max_size=3),
-        st.recursive(
-            st.none() | st.booleans() | st.integers() | st.text(st.characters(exclude_categories=["Cs"])),
-            lambda inner: st.lists(inner, max_size=3),
-            max_leaves=6,
-        ),
-        max_size=4,
-    ),
-    max_size=6,
-)
+strings = st.text(st.characters(exclude_categories=["Cs"]), max_size=9)
+scalars = st.none() | st.booleans() | st.integers() | strings
+values = st.recursive(scalars, lambda inner: st.lists(inner, max_size=3), max_leaves=6)
+objects = st.lists(st.dictionaries(strings, values, max_size=4), max_size=6)
 
 
 @settings(max_examples=60, deadline=None)

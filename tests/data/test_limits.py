@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tracemalloc
 import zlib
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -24,13 +25,9 @@ READ = "import sys; from nestree.data.formats import read; print(sum(1 for _ in 
 
 def read_within(path: Path, format: str, memory: int) -> tuple[int, str]:
     """Read a file in a process with so many bytes of address space."""
-    done = subprocess.run(
-        [sys.executable, "-c", READ, str(path), format],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (memory, memory)),
-    )
+    limit = partial(resource.setrlimit, resource.RLIMIT_AS, (memory, memory))
+    command = [sys.executable, "-c", READ, str(path), format]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, preexec_fn=limit)
     return done.returncode, (done.stderr.splitlines() or [""])[-1]
 
 
@@ -48,39 +45,20 @@ def deep(depth: int, first: str, last: str) -> str:
     return "".join([first, '<cons sem="G#protein">a ' * depth, "</cons>" * depth, last])
 
 
+DEEP_GENIA = deep(300_000, "<set><article><sentence>", "</sentence></article></set>")
+DEEP_BIOC = deep(50_000, "<collection><document>", "</document></collection>")
 BOMBS = {
-    "nested JSON lines": (
-        "jsonl",
-        "a.jsonl",
-        nested_line(16_000),
-        "16,000 entities share a word.*max-nesting",
-    ),
-    "deep GENIA": (
-        "genia",
-        "a.xml",
-        deep(300_000, "<set><article><sentence>", "</sentence></article></set>"),
-        r"a.xml:1: more than 1,000 elements.*--max-xml-depth",
-    ),
-    "deep BioC": (
-        "bioc",
-        "a.xml",
-        deep(50_000, "<collection><document>", "</document></collection>"),
-        "more than 1,000 elements",
-    ),
-    "gaps in BioC": (
-        "bioc",
-        "a.xml",
-        gaps(1000),
-        "more than 1,000,000 characters of this document are missing",
-    ),
+    "nested JSON lines": ("jsonl", nested_line(16_000), "16,000 entities share a word.*max-nesting"),
+    "deep GENIA": ("genia", DEEP_GENIA, r"bomb:1: more than 1,000 elements.*--max-xml-depth"),
+    "deep BioC": ("bioc", DEEP_BIOC, "more than 1,000 elements"),
+    "gaps in BioC": ("bioc", gaps(1000), "more than 1,000,000 characters of this document are missing"),
 }
 
 
 @pytest.mark.parametrize("what", BOMBS)
 def test_small_files_do_not_fill_the_memory(tmp_path, what):
-    format, name, content, expected = BOMBS[what]
-    (tmp_path / name).write_text(content)
-    code, error = read_within(tmp_path / name, format, 700 * 2**20)
+    format, content, expected = BOMBS[what]
+    code, error = read_within(write_text(tmp_path / "bomb", content), format, 700 * 2**20)
     assert code == 1
     assert error.startswith("nestree.errors.DataError")
     with pytest.raises(DataError, match=expected):

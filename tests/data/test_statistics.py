@@ -66,6 +66,8 @@ def test_the_table_has_a_column_for_each_part_and_one_for_all():
     assert [line.split() for line in text if "GPE" in line] == [["GPE|<b>", "1", "1", "2"]]
     assert not any(line.startswith("documents") for line in text)  # it names none
     assert len({len(line) for line in text if line[-1].isdigit()}) == 1
+    long = statistics.count([Document([Sentence(["w"] * 1200)])])
+    assert ["words", "1,200"] in [line.split() for line in statistics.as_text({"train": long}).splitlines()]
 
     marked = statistics.as_markdown({"train": part}).splitlines()
     assert marked[0] == "|  | train |"

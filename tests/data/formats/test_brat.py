@@ -22,10 +22,8 @@ def test_the_fixture_counted_by_hand():
     assert (first.id, plain.id) == ("a", "plain")
     assert [phrases(sentence) for sentence in first.sentences] == [
         [
-            (
-                "Duffy & Sons\nCompany of Oslo, Norway",
-                "ORG",
-            ),  # two fragments with only a line end between them
+            # two fragments with only a line end between them
+            ("Duffy & Sons\nCompany of Oslo, Norway", "ORG"),
             ("Oslo, Norway", "GPE"),
             ("Oslo", "GPE"),
             ("Oslo, Norway\nand a café in Rome", "GPE"),  # two fragments with words between them

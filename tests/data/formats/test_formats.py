@@ -45,7 +45,7 @@ def test_names_and_options_that_do_not_exist():
         read("a", "xlsx")
     with pytest.raises(InputError, match=r"genia can be read, not written. Choose one of jsonl"):
         write([], "a", "genia")
-    with pytest.raises(InputError, match="brat has no option 'types' to read: its options are words, sent"):
+    with pytest.raises(InputError, match="brat has no option 'types' to read: its options are words"):
         read("a", "brat", types="all")
     with pytest.raises(InputError, match="brat has no option 'words' to write: it has none"):
         write([], "a", "brat", words="ud")

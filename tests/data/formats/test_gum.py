@@ -35,12 +35,20 @@ def test_the_fixture_counted_by_hand():
     }
 
 
-def test_an_entity_inside_another_of_its_group_ends_first(tmp_path):
-    marks = ["Entity=(1-person-new", "Entity=(1-person-giv", "Entity=1)", "Entity=(2-place-new)1)"]
-    rows = [f"{k + 1}\tw{k}\t_\tNOUN\t_\t_\t{k}\tdep\t_\t{mark}\n" for k, mark in enumerate(marks)]
-    path = write_text(tmp_path / "a.conllu", "# global.Entity = GRP-etype-infstat\n" + "".join(rows) + "\n")
-    ((document,), _) = documents(path)
-    assert phrases(document.sentences[0]) == [("w0 w1 w2 w3", "person"), ("w1 w2", "person"), ("w3", "place")]
+def test_entities_in_one_another_and_in_fragments(tmp_path):
+    def read_entities(header, *entities):
+        row = "{}\tw{}\t_\tNOUN\t_\t_\t0\tdep\t_\tEntity={}\n"
+        rows = [row.format(k + 1, k, entity) for k, entity in enumerate(entities)]
+        text = f"# global.Entity = {header}\n{''.join(rows)}\n"
+        (document,), report = documents(write_text(tmp_path / "a.conllu", text))
+        return phrases(document.sentences[0]), report.counts
+
+    found, _ = read_entities("GRP-etype-infstat", "(1-person-new", "(1-person-giv", "1)", "(2-place-new)1)")
+    # the inner one ends first
+    assert found == [("w0 w1 w2 w3", "person"), ("w1 w2", "person"), ("w3", "place")]
+    found, counts = read_entities("eid-etype", "(5[1/2]-x)", "", "(5[2/2]-x)")
+    assert found == [("w0 w1 w2", "x")]
+    assert counts == {"fragments joined: the entity holds what is between them, too": 1}
 
 
 def test_paragraphs_texts_without_the_words_and_files_without_documents(tmp_path):
@@ -54,17 +62,6 @@ def test_paragraphs_texts_without_the_words_and_files_without_documents(tmp_path
     assert report.counts["texts not kept: the words do not follow each other in them"] == 1
     found, _ = changed("# newdoc.*\n", "")
     assert [(document.id, len(document.sentences)) for document in found] == [(None, 1)] * 3
-
-
-def test_entities_in_fragments_are_joined_and_counted(tmp_path):
-    path = tmp_path / "a.conllu"
-    words = [("a", "(5[1/2]-x)"), ("b", ""), ("c", "(5[2/2]-x)")]
-    row = "{}\t{}\t_\tX\t_\t_\t0\tdep\t_\tEntity={}\n"
-    rows = [row.format(n, word, entity) for n, (word, entity) in enumerate(words, 1)]
-    path.write_text("# global.Entity = eid-etype\n" + "".join(rows) + "\n")
-    ((document,), report) = documents(path)
-    assert phrases(document.sentences[0]) == [("a b c", "x")]
-    assert report.counts == {"fragments joined: the entity holds what is between them, too": 1}
 
 
 @pytest.mark.parametrize(

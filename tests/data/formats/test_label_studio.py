@@ -120,13 +120,9 @@ def test_what_cannot_be_settled_is_counted(tmp_path):
 
 
 TEXT = "Ada Blum 🙂\r\nof Rome"
-SENTENCE = Sentence(
-    ("Ada", "Blum", "🙂", "of", "Rome"),
-    (Entity(0, 5, "PER", head=1, score=0.75), Entity(4, 5, "GPE", score=0.25), Entity(1, 3, "ODD")),
-    TEXT,
-    ((0, 3), (4, 8), (9, 10), (12, 14), (15, 19)),
-    id="s",
-)
+ENTITIES = Entity(0, 5, "PER", head=1, score=0.75), Entity(4, 5, "GPE", score=0.25), Entity(1, 3, "ODD")
+OFFSETS = (0, 3), (4, 8), (9, 10), (12, 14), (15, 19)
+SENTENCE = Sentence(("Ada", "Blum", "🙂", "of", "Rome"), ENTITIES, TEXT, OFFSETS, id="s")
 
 
 def test_predictions_carry_scores_and_the_names_of_the_config(tmp_path):

@@ -47,12 +47,8 @@ def test_a_span_without_label_or_word_is_dropped_and_counted(tmp_path):
 
 def test_written_tokens_spell_the_text_and_ends_are_inclusive(tmp_path):
     text = "Do  n't\r\ngo 🙂"
-    sentence = Sentence(
-        ("Do", "n't", "go", "🙂"),
-        (Entity(0, 4, "X", score=0.5, extra={"source": "m"}), Entity(2, 4, "Y", head=2)),
-        text,
-        ((0, 2), (4, 7), (9, 11), (12, 13)),
-    )
+    entities = Entity(0, 4, "X", score=0.5, extra={"source": "m"}), Entity(2, 4, "Y", head=2)
+    sentence = Sentence(("Do", "n't", "go", "🙂"), entities, text, ((0, 2), (4, 7), (9, 11), (12, 13)))
     formats.write([Document((sentence,), text, "d", {"meta": {"page": 1}})], tmp_path / "a", "prodigy")
     task = json.loads((tmp_path / "a").read_text(encoding="utf-8"))
     assert "".join(t["text"] + " " * t["ws"] for t in task["tokens"]) == text

@@ -37,16 +37,9 @@ def test_articles_are_read_and_the_title_is_a_sentence_of_its_own():
 
 def test_written_offsets_hold_and_what_is_changed_is_counted(tmp_path):
     text = "Rome\tfever\r\n in\nRome 🙂"
-    sentence = Sentence(
-        ("Rome", "fever", "in", "Rome", "🙂"),
-        (
-            Entity(0, 2, "D", head=1, extra={"id": "M1", "other": 1}),
-            Entity(1, 5, "A\tB", score=0.5),
-            Entity(4, 5, "E"),
-        ),
-        text,
-        ((0, 4), (5, 10), (13, 15), (16, 20), (21, 22)),
-    )
+    entities = [Entity(0, 2, "D", head=1, extra={"id": "M1", "other": 1}), Entity(1, 5, "A\tB", score=0.5)]
+    offsets = ((0, 4), (5, 10), (13, 15), (16, 20), (21, 22))
+    sentence = Sentence(["Rome", "fever", "in", "Rome", "🙂"], [*entities, Entity(4, 5, "E")], text, offsets)
     report = ConversionReport()
     given = [Document((sentence,), text, "a|b", {"k": 1}), Document(())]
     formats.write(given, tmp_path / "a", "pubtator", report)

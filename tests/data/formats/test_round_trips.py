@@ -1,8 +1,8 @@
 """What is written is read again, up to what the format cannot hold: the table in docs/data.md, cell by cell."""
 
-import dataclasses
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -62,7 +62,7 @@ def there_and_back(
 def reduced(documents: list[Document], lost: set[str]) -> list[Document]:
     """The documents without the parts that are lost, and in a fixed order of entities."""
     found = [
-        dataclasses.replace(
+        replace(
             document,
             sentences=[less(sentence, lost) for sentence in document.sentences],
             text=None if "texts" in lost else document.with_text().text,
@@ -77,9 +77,9 @@ def reduced(documents: list[Document], lost: set[str]) -> list[Document]:
 
 def less(sentence: Sentence, lost: set[str]) -> Sentence:
     if "texts" in lost:
-        sentence = dataclasses.replace(sentence, text=None, offsets=None, start=0)
+        sentence = replace(sentence, text=None, offsets=None, start=0)
     entities = [
-        dataclasses.replace(
+        replace(
             entity,
             head=None if "heads" in lost else entity.head,
             heads=() if "several heads" in lost else entity.heads,
@@ -87,7 +87,7 @@ def less(sentence: Sentence, lost: set[str]) -> Sentence:
         )
         for entity in sentence.entities
     ]
-    return dataclasses.replace(
+    return replace(
         sentence,
         entities=sorted(entities, key=str),
         id=None if "ids of sentences" in lost else sentence.id,
@@ -119,20 +119,10 @@ def test_the_table_is_true(tmp_path, name, part):
 
 def everything() -> list[Document]:
     """Two documents with all parts, their words between blanks and their sentences on lines."""
-    first = Sentence(
-        ["Duke", "of", "York", "saw", "Ann", "."],
-        [
-            Entity(0, 3, "PER", head=0, score=0.5, extra={"k": "v"}),
-            Entity(2, 3, "GPE", extra={"k": "w"}),
-            Entity(0, 3, "TITLE", heads=(0, 2)),
-            Entity(2, 5, "X"),
-            Entity(4, 5, "PER"),
-            Entity(4, 5, "PER"),
-        ],
-        id="s1",
-        complete=False,
-        extra={"k": "v"},
-    )
+    entities = Entity(0, 3, "PER", head=0, score=0.5, extra={"k": "v"}), Entity(2, 3, "GPE", extra={"k": "w"})
+    entities += Entity(0, 3, "TITLE", heads=(0, 2)), Entity(2, 5, "X"), *[Entity(4, 5, "PER")] * 2
+    words = ["Duke", "of", "York", "saw", "Ann", "."]
+    first = Sentence(words, entities, id="s1", complete=False, extra={"k": "v"})
     second = Sentence(["😀", "«été»", "שלום", "<&>", '"\\'], [Entity(2, 5, "été-x")], id="s2")
     documents = Document([first, second], id="d1", extra={"k": "v"}), Document([second, first], id="d2")
     return [document.with_text() for document in documents]
@@ -213,13 +203,7 @@ def flatten(document: Document) -> tuple[str | None, list[str], list[tuple[int, 
 
 
 def without_labels(documents: list[Document]) -> list[Document]:
-    return [
-        dataclasses.replace(
-            document,
-            sentences=[
-                dataclasses.replace(s, entities=[dataclasses.replace(e, label="X") for e in s.entities])
-                for s in document.sentences
-            ],
-        )
-        for document in documents
-    ]
+    def unlabelled(sentence: Sentence) -> Sentence:
+        return replace(sentence, entities=[replace(e, label="X") for e in sentence.entities])
+
+    return [replace(document, sentences=map(unlabelled, document.sentences)) for document in documents]
