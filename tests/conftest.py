@@ -26,12 +26,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background of a 
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--shared",
-        metavar="DIR",
-        default=str(ROOT.parent / "shared"),
-        help="real data to test on (default: ../shared)",
-    )
+    default = str(ROOT.parent / "shared")
+    parser.addoption("--shared", metavar="DIR", default=default, help="real data (default: ../shared)")
 
 
 @pytest.fixture(autouse=True)
@@ -84,6 +80,12 @@ def s3() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
+def tiny_encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of an encoder with random weights. Not to be changed."""
+    return tiny.encoder(tmp_path_factory.mktemp("tiny") / "encoder")
+
+
+@pytest.fixture(scope="session")
 def tiny_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A file with the eight sentences. Not to be changed."""
     from nestree.data import formats
@@ -94,12 +96,12 @@ def tiny_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tiny_model(tiny_encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The directory of a model that has learned eight sentences, well enough to find something. Not to be changed."""
     from nestree import checkpoint
 
     place = tmp_path_factory.mktemp("tiny_model")
-    checkpoint.save(tiny.learned(tiny.encoder(place / "encoder")), place / "model")
+    checkpoint.save(tiny.learned(tiny_encoder), place / "model")
     return place / "model"
 
 

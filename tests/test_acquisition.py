@@ -17,10 +17,10 @@ from nestree.pipeline import Pipeline
 from nestree.types import Document, Entity, Sentence
 from tests import tiny
 from tests.cli.run import nestree as run
+from tests.tiny import write_text
 
-WORDS = tiny.sentence(
-    "the mayor of Lisbon met police in Oslo and fans sang all night at the Bank of Portugal"
-).words
+POOL = "the mayor of Lisbon met police in Oslo and fans sang all night at the Bank of Portugal"
+WORDS = POOL.split()
 
 
 @pytest.fixture(scope="module")
@@ -31,10 +31,8 @@ def model(tmp_path_factory):
 @pytest.fixture(scope="module")
 def pool():
     generator = random.Random(3)
-    return [
-        Sentence([generator.choice(WORDS) for _ in range(generator.randint(2, 14))], id=f"s{k}")
-        for k in range(60)
-    ]
+    lengths = [generator.randint(2, 14) for _ in range(60)]
+    return [Sentence(generator.choices(WORDS, k=n), id=f"s{k}") for k, n in enumerate(lengths)]
 
 
 def by_itself(model, sentence, by):
@@ -70,11 +68,8 @@ def test_random_depends_on_the_words_and_the_seed_alone(model, pool):
 
 def test_duplicates_excluded_and_unknown_labels_are_handled_and_said(model, pool, tmp_path):
     nestree.write([Document((pool[0],))], tmp_path / "done.jsonl")
-    twice = [
-        *pool,
-        replace(pool[5], id="again"),
-        replace(pool[6], entities=(Entity(0, 1, "PLANET"),), id="new"),
-    ]
+    unknown = replace(pool[6], entities=(Entity(0, 1, "PLANET"),), id="new")
+    twice = [*pool, replace(pool[5], id="again"), unknown]
     found = select(twice, model=model, budget=10_000, exclude=[tmp_path / "done.jsonl", [pool[1]]])
     words = [d.words for d in found.documents]
     assert len(words) == len(set(words)) == len({s.words for s in pool}) - 2
@@ -88,18 +83,15 @@ def test_duplicates_excluded_and_unknown_labels_are_handled_and_said(model, pool
     assert "all the rest is selected" in notes
 
 
-def test_annotations_that_were_split_into_sentences_are_excluded(model):
+def test_nothing_is_left_or_nothing_fits(model, pool):
+    found = select(pool, model=model, budget=1)
+    assert found.documents == []
+    assert "nothing fits into a budget of 1 words" in found.notes[0]
     whole = Sentence(["It", "rained", ".", "She", "left", "."])
     annotated = Document((Sentence(["It", "rained", "."]), Sentence(["She", "left", "."])))
     for budget in (5, 10):
         found = select([whole], model=model, budget=budget, exclude=[[annotated]])
         assert (found.documents, found.notes[-1]) == ([], "the whole pool is excluded.")
-
-
-def test_nothing_fits(model, pool):
-    found = select(pool, model=model, budget=1)
-    assert found.documents == []
-    assert "nothing fits into a budget of 1 words" in found.notes[0]
 
 
 @pytest.mark.parametrize("by", ["f1-loss", "random"])
@@ -116,10 +108,8 @@ def test_diverse_candidates_come_from_all_clusters(diversity):
     centers = np.eye(8)[:5]
     cluster = [0] * 10 + [k % 5 for k in range(40)]  # the best ten are alike
     vectors = centers[cluster] + 0.05 * generator.normal(size=(50, 8))
-    candidates = [
-        Scored(Unit(Document(()), [Sentence(["w", "w"])], str(k)), 1.0 - k / 50, vectors[k])
-        for k in range(50)
-    ]
+    units = [Unit(Document(()), [Sentence(["w", "w"])], str(k)) for k in range(50)]
+    candidates = [Scored(unit, 1.0 - k / 50, vectors[k]) for k, unit in enumerate(units)]
     found = [int(one.unit.key) for one in choose(candidates, 10, diversity)]
     assert len(found) == 5
     assert {cluster[k] for k in found} == ({0} if diversity == "none" else set(range(5)))
@@ -130,9 +120,12 @@ def test_diverse_candidates_come_from_all_clusters(diversity):
 @pytest.mark.parametrize("diversity", ["k-center", "k-means"])
 def test_candidates_have_the_means_of_their_words(model, pool, diversity, monkeypatch):
     kept = []
-    monkeypatch.setattr(
-        acquisition, "choose", lambda candidates, *rest: kept.extend(candidates) or candidates[:1]
-    )
+
+    def keep(candidates, *rest):
+        kept.extend(candidates)
+        return candidates[:1]
+
+    monkeypatch.setattr(acquisition, "choose", keep)
     select(pool, model=model, budget=60, diversity=diversity)
     for one in kept:
         with torch.inference_mode():
@@ -143,10 +136,8 @@ def test_candidates_have_the_means_of_their_words(model, pool, diversity, monkey
 def test_greedy_k_center_is_what_its_definition_says():
     vectors = np.random.default_rng(1).normal(size=(30, 4)).astype(np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    candidates = [
-        Scored(Unit(Document(()), [Sentence(["w"] * (1 + k % 3))], str(k)), 0.0, vectors[k])
-        for k in range(30)
-    ]
+    units = [Unit(Document(()), [Sentence(["w"] * (1 + k % 3))], str(k)) for k in range(30)]
+    candidates = [Scored(unit, 0.0, vector) for unit, vector in zip(units, vectors, strict=True)]
     found = [int(one.unit.key) for one in choose(candidates, 20, "k-center")]
     assert found[0] == 0
     left = 20 - candidates[0].unit.words
@@ -210,9 +201,8 @@ def test_documents_are_ranked_as_a_whole(model, pool):
 
 def test_long_sentences_are_measured_in_windows(model):
     long = Sentence([WORDS[k % len(WORDS)] for k in range(300)])
-    found = select(
-        [long, Sentence(["Lisbon"])], model=model, budget=1000, partial=False, diversity="k-center"
-    )
+    short = Sentence(["Lisbon"])
+    found = select([long, short], model=model, budget=1000, partial=False, diversity="k-center")
     assert len(found.documents) == 2
     asked = select([long], model=model, budget=5, partial=True)
     assert asked.questions == 5
@@ -236,16 +226,12 @@ def test_questions_are_the_spans_with_the_smallest_margins(model, pool):
 def test_answered_questions_are_not_asked_again(model, pool):
     first = select(pool, model=model, budget=12, partial=True).documents
     answers = {d.sentences[0].id: d.sentences[0] for d in first}
-    answers = {
-        name: replace(s, entities=s.entities[:1], forbidden=[e.span for e in s.entities[1:]])
-        for name, s in answers.items()
-    }
+    for name, s in answers.items():
+        answers[name] = replace(s, entities=s.entities[:1], forbidden=[e.span for e in s.entities[1:]])
     again = select([answers.get(s.id, s) for s in pool], model=model, budget=12, partial=True).documents
     others = select(pool, model=model, budget=12, partial=True, exclude=[answers.values()]).documents
-    asked, *more = (
-        {(d.sentences[0].id, e.span) for d in each for e in d.sentences[0].entities}
-        for each in (first, again, others)
-    )
+    chosen = ([document.sentences[0] for document in each] for each in (first, again, others))
+    asked, *more = ({(s.id, e.span) for s in sentences for e in s.entities} for sentences in chosen)
     assert len(asked) == len(more[0]) == 12
     assert not asked & more[0]
     assert more[1] == more[0]
@@ -284,17 +270,12 @@ def test_every_format_holds_the_tasks(target, tmp_path):
     if target in ("label-studio", "prodigy", "doccano"):
         assert all("uncertainty" in document.extra for document in read)
     if target == "label-studio":
-        assert all(
-            0 <= region["score"] <= 1
-            for t in json.loads(out.read_text())
-            for p in t["predictions"]
-            for region in p["result"]
-        )
+        predictions = [p for task in json.loads(out.read_text()) for p in task["predictions"]]
+        assert all(0 <= region["score"] <= 1 for p in predictions for region in p["result"])
 
 
 def test_wrong_targets_are_refused(tmp_path):
-    text = tmp_path / "pool.txt"
-    text.write_text("She left.")
+    text = write_text(tmp_path / "pool.txt", "She left.")
     refused = run("select", text, "--budget", "9", "--to", "prodigy", "--partial")
     assert refused.exit_code == 2
     assert "--partial writes questions as label-studio or jsonl" in refused.stderr

@@ -56,16 +56,13 @@ for sentence in predict(checkpoint.load(sys.argv[1]), [Sentence(each) for each i
 """
 
 
-def test_the_same_predictions_in_a_fresh_process(model, saved, tmp_path):
+def test_the_same_weights_and_predictions_in_a_fresh_process(model, saved, tmp_path):
     (tmp_path / "words").write_text("\n".join(" ".join(s.words) for s in tiny.SENTENCES))
     command = [sys.executable, "-c", SCRIPT, saved, tmp_path / "words"]
     there = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
     here = [sentence.entities for sentence in predict(model, tiny.SENTENCES)]
     assert sum(map(len, here)) > 0
     assert there == [str([(e.start, e.end, e.label, e.head) for e in entities]) for entities in here]
-
-
-def test_every_weight_comes_back(model, saved):
     loaded = checkpoint.load(saved)
     assert loaded.settings == model.settings
     assert loaded.labels == model.labels
@@ -221,10 +218,7 @@ NEWER = json.dumps({"format": 99, "nestree": "7.0", "labels": ["A"]})
         (with_values(temperatures=3), "temperatures are .*must be numbers above 0"),
         (with_text("config.toml", "[encoder"), "config.toml: this is not TOML"),
         (with_text("config.toml", f"[encoder]\npath = {DEEP}"), "config.toml: .*nested too deeply"),
-        (
-            with_setting("non_entity_bias", 1e300),
-            r"non_entity_bias is 1e\+300; it must lie between -1,000,000",
-        ),
+        (with_setting("non_entity_bias", 1e300), r"non_entity_bias is 1e\+300; it must lie between -1,000,000"),
         (with_text("weights.safetensors", "hello"), "weights.safetensors cannot be read"),
         (cut, "cannot be read: .*It may be cut off"),
         (with_setting("mlp_size", 16), r"has the shape \[.*they belong to different models"),
@@ -232,10 +226,7 @@ NEWER = json.dumps({"format": 99, "nestree": "7.0", "labels": ["A"]})
         (with_other_weights(lambda w: w.update(more=torch.ones(1))), "has more, which config.toml has no"),
         (with_other_weights(lambda w: w[min(w)].view(-1)[:1].fill_(NAN)), "numbers that are not finite"),
         (with_other_weights(lambda w: w[max(w)].view(-1)[:1].fill_(-INF)), "that are not finite"),
-        (
-            with_tokenizer(with_short_vocabulary),
-            "the tokenizer has 10 subwords .* belong to different encoders",
-        ),
+        (with_tokenizer(with_short_vocabulary), "the tokenizer has 10 subwords .* belong to different encoders"),
         (
             with_tokenizer(lambda text: re.sub(r'("ids": \[\s+)3', r"\g<1>300", text)),
             "special ones up to 300, .* belong to different encoders",
@@ -255,7 +246,7 @@ NEWER = json.dumps({"format": 99, "nestree": "7.0", "labels": ["A"]})
         (with_text("encoder/tokenizer.json", "{}"), NOT_FOUND),
         (with_tokenizer(lambda text: text[:300]), NOT_FOUND),
     ],
-)
+)  # fmt: skip
 def test_what_is_wrong_is_said_in_a_sentence(copy, spoil, message):
     spoil(copy)
     with pytest.raises((ModelError, ConfigError), match=message):
@@ -324,9 +315,8 @@ def test_a_manifest_that_is_damaged(copy, text):
 def test_equal_weights_are_equal_bytes(tmp_path):
     files = [tmp_path / str(k) for k in range(10)]
     for path in files:
-        write_tensors(
-            path, {"b": torch.ones(2), "a": torch.ones(3)}, {"z": "1", "ä": '"', "b": "2", "c": "\n"}
-        )
+        metadata = {"z": "1", "ä": '"', "b": "2", "c": "\n"}
+        write_tensors(path, {"b": torch.ones(2), "a": torch.ones(3)}, metadata)
     assert len({path.read_bytes() for path in files}) == 1
     tensors, facts = read_tensors(files[0])
     assert facts == {"z": "1", "ä": '"', "b": "2", "c": "\n"}
@@ -339,9 +329,7 @@ def test_a_file_is_no_model_and_a_run_may_have_no_weights_yet(copy, tmp_path):
         checkpoint.load(tmp_path / "m")
     (copy / "weights.safetensors").unlink()
     (copy / "training").mkdir()
-    with pytest.raises(
-        ModelError, match=r"before the first evaluation. Continue with `nestree train --resume"
-    ):
+    with pytest.raises(ModelError, match=r"before the first evaluation. Continue with `nestree train"):
         checkpoint.load(copy)
 
 

@@ -10,6 +10,7 @@ import pytest
 from nestree import checkpoint
 from nestree.config import KINDS, RECIPES, Settings, recipe_names
 from nestree.errors import ConfigError
+from tests.tiny import write_text
 
 ROWS = [name for name in recipe_names() if name.startswith("ablation/")]
 
@@ -76,27 +77,24 @@ def test_round_trip_of_odd_strings(tmp_path):
     assert Settings.load(tmp_path / "config.toml") == settings
 
 
-def test_overrides():
+def test_overrides_and_their_checks():
     overrides = ["epochs=3", "training.lr = 1", "encoder.path=some/folder", "loss.joint=false"]
     settings = Settings.read("default").with_overrides([*overrides, "decoding.head_sharing_penalty=-2"])
     assert (settings.training.epochs, settings.training.lr, settings.loss.joint) == (3, 1.0, False)
     assert type(settings.training.lr) is float
     assert (settings.encoder.path, settings.decoding.head_sharing_penalty) == ("some/folder", -2.0)
     assert Settings.read("default").with_overrides([]) == Settings.read("default")
+    plain = ["model.structure=plain", "model.labeling=span", "model.head_prior=false", "loss.joint=false"]
+    penalties = ["loss.head_sharing_penalty=0", "decoding.head_sharing_penalty=0"]
+    Settings.read("default").with_overrides([*plain, *penalties])
+    with pytest.raises(ConfigError, match=r'model\.labeling = "head" needs'):
+        Settings.read("default").with_overrides(["model.structure=plain"])
 
 
 @pytest.mark.parametrize("path", ["2024", "1e5", "true", "nan", "[a]", "2024-01-01", "my encoder"])
 def test_strings_that_look_like_other_values(path):
     assert Settings.read("default").with_overrides([f"encoder.path={path}"]).encoder.path == path
     assert Settings.read("default").with_overrides([f'encoder.path="{path}"']).encoder.path == path
-
-
-def test_overrides_are_checked_together():
-    plain = ["model.structure=plain", "model.labeling=span", "model.head_prior=false", "loss.joint=false"]
-    penalties = ["loss.head_sharing_penalty=0", "decoding.head_sharing_penalty=0"]
-    Settings.read("default").with_overrides([*plain, *penalties])
-    with pytest.raises(ConfigError, match=r'model\.labeling = "head" needs'):
-        Settings.read("default").with_overrides(["model.structure=plain"])
 
 
 @pytest.mark.parametrize(
@@ -172,8 +170,7 @@ def without(name: str) -> str:
     ],
 )
 def test_wrong_files(tmp_path, text, message):
-    path = tmp_path / "mine.toml"
-    path.write_text(text, encoding="utf-8")
+    path = write_text(tmp_path / "mine.toml", text)
     with pytest.raises(ConfigError, match=message):
         Settings.read(path)
 

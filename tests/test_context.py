@@ -17,11 +17,8 @@ from tests import tiny
 from tests.cli.run import nestree as nestree_command
 from tests.nn.test_tokenizer import unpack
 
-DOCUMENTS = [
-    Document(tuple(tiny.SENTENCES[:4]), id="a"),
-    Document(tuple(tiny.SENTENCES[4:7]), id="b"),
-    Document((tiny.SENTENCES[7],), id="c"),
-]
+PARTS = tiny.SENTENCES[:4], tiny.SENTENCES[4:7], tiny.SENTENCES[7:]
+DOCUMENTS = [Document(tuple(part), id=id) for part, id in zip(PARTS, "abc", strict=True)]
 TEXT = "The mayor of Lisbon left. She met the president of the club. It rained in Oslo all night."
 
 
@@ -40,9 +37,6 @@ def test_neighbours_are_of_the_same_document():
     assert second.sentences[0].context == ((), ("Lisbon", "fans"))  # of two sentences
     assert third.sentences[0].context == ((), ())
     assert with_context(DOCUMENTS, 0)[0] is DOCUMENTS[0]
-
-
-def test_a_part_that_is_set_aside_keeps_its_neighbours():
     found = make_corpus(DOCUMENTS, None, seed=1, context=3)
     there = {s.words: s.context for document in with_context(DOCUMENTS, 3) for s in document.sentences}
     assert {s.words: s.context for s in (*found.train, *found.dev)} == there
@@ -73,14 +67,8 @@ def test_pieces_stand_between_those_of_their_neighbours():
 
 
 LETTERS = Sentence(list("abcdefgh"), context=(("u", "v", "yz"), ("i", "j", "k")))
-ROOM = {
-    0: ("", ""),
-    1: ("", "i"),
-    2: ("##z", "i"),
-    3: ("##z", "i j"),
-    4: ("y ##z", "i j"),
-    9: ("v y ##z", "i j"),
-}
+ROOM = {0: ("", ""), 1: ("", "i"), 2: ("##z", "i"), 3: ("##z", "i j"), 4: ("y ##z", "i j")}
+ROOM[9] = ("v y ##z", "i j")
 
 
 def test_the_room_that_is_left_is_shared():
@@ -124,14 +112,11 @@ def test_own_pieces_are_never_lost():
 # Vectors
 
 
-@pytest.fixture(scope="module")
-def encoder(tmp_path_factory) -> Path:
-    return tiny.encoder(tmp_path_factory.mktemp("encoder") / "tiny")
-
-
 @torch.inference_mode()
-def test_words_see_their_neighbours_if_they_should(encoder):
-    with_context, without = (tiny.model(encoder, "default", f"encoder.context={k}").eval() for k in (3, 0))
+def test_words_see_their_neighbours_if_they_should(tiny_encoder):
+    with_context, without = (
+        tiny.model(tiny_encoder, "default", f"encoder.context={k}").eval() for k in (3, 0)
+    )
     alone = DOCUMENTS[0].sentences
     given = with_context.sentences_with_context(DOCUMENTS[:1])
     assert given == without.sentences_with_context(DOCUMENTS[:1]) == list(alone)
@@ -154,11 +139,11 @@ def test_words_see_their_neighbours_if_they_should(encoder):
 
 
 @pytest.fixture(scope="module")
-def place(encoder, tmp_path_factory) -> Path:
+def place(tiny_encoder, tmp_path_factory) -> Path:
     """A folder with data and a model that reads four words on either side."""
     folder = tmp_path_factory.mktemp("place")
     overrides = ["encoder.context=4", "training.epochs=8", "training.batch_words=20"]
-    settings = tiny.settings("default", f"encoder.path={encoder}", *overrides)
+    settings = tiny.settings("default", f"encoder.path={tiny_encoder}", *overrides)
     data = make_corpus(DOCUMENTS, DOCUMENTS, seed=1, context=4)
     fit(settings, data, folder / "model", device="cpu")
     formats.write(DOCUMENTS, folder / "data.jsonl", "jsonl")
@@ -176,9 +161,8 @@ def test_a_text_a_file_and_its_words_give_the_same(place, tmp_path):
     assert len(document.sentences) == 3
     assert ner([TEXT, "Lisbon."])[0].entities == document.entities
     how = ["--model", place / "model", "--out"]
-    assert (
-        nestree_command("predict", place / "text.txt", *how, tmp_path / "a.jsonl", "--trees").exit_code == 0
-    )
+    done = nestree_command("predict", place / "text.txt", *how, tmp_path / "a.jsonl", "--trees")
+    assert done.exit_code == 0
     formats.write([replace(document, id="t")], tmp_path / "words.jsonl", "jsonl")
     assert nestree_command("predict", tmp_path / "words.jsonl", *how, tmp_path / "b.jsonl").exit_code == 0
     for name in ("a.jsonl", "b.jsonl"):
@@ -220,19 +204,16 @@ def test_commands_read_sentences_in_context(place, seen, monkeypatch, arguments)
     assert set(seen) == {context for context in wanted if any(context)}
 
 
-def test_teachers_read_sentences_in_context(place, encoder, seen, monkeypatch):
+def test_teachers_read_sentences_in_context(place, tiny_encoder, seen, monkeypatch):
     """A student without context learns from a teacher with context, of labelled and unlabelled texts."""
     monkeypatch.chdir(place)
-    texts = [
-        Document([replace(s, words=[f"{w}s" for w in s.words], entities=()) for s in d.sentences])
-        for d in DOCUMENTS
-    ]
+    plurals = ([replace(s, words=[f"{w}s" for w in s.words], entities=()) for s in d] for d in PARTS)
+    texts = [Document(sentences) for sentences in plurals]
     formats.write(texts, Path("texts.jsonl"), "jsonl")
-    options = ["--train", "data.jsonl", "--dev", "data.jsonl", "--encoder", encoder, "--epochs", 1]
+    options = ["--train", "data.jsonl", "--dev", "data.jsonl", "--encoder", tiny_encoder, "--epochs", 1]
     options += ["--set", "encoder.mix_layers=2"]
-    done = nestree_command(
-        "distill", "--teacher", "model", "--unlabelled", "texts.jsonl", "--out", "student", *options
-    )
+    options += ["--teacher", "model", "--unlabelled", "texts.jsonl", "--out", "student"]
+    done = nestree_command("distill", *options)
     assert done.exit_code == 0, done.output
     wanted = [s.context for d in with_context([*DOCUMENTS, *texts], 4) for s in d.sentences]
     assert {context for context in wanted if any(context)} <= set(seen)
@@ -246,8 +227,10 @@ def test_spacy_reads_sentences_in_context(place, seen):
     assert set(seen) == {((), ("It", "rained", ".")), (("She", "left", "."), ())}
 
 
-def test_data_without_documents_are_named(encoder, tmp_path):
-    settings = tiny.settings("default", f"encoder.path={encoder}", "encoder.context=4", "training.epochs=1")
+def test_data_without_documents_are_named(tiny_encoder, tmp_path):
+    settings = tiny.settings(
+        "default", f"encoder.path={tiny_encoder}", "encoder.context=4", "training.epochs=1"
+    )
     data = make_corpus(tiny.DOCUMENTS, tiny.DOCUMENTS, seed=1, context=4)
     fit(settings, data, tmp_path / "model", device="cpu")
     log = (tmp_path / "model" / "training" / "log.jsonl").read_text(encoding="utf-8")

@@ -220,17 +220,12 @@ def test_dropout_of_graphs_follows_from_the_seed(patient, monkeypatch):
 
 
 def test_distillation_with_graphs(folder, tmp_path):
-    changes = [
-        "training.epochs=20",
-        "training.batch_words=60",
-        "training.cuda_graphs=true",
-        "training.rho=0.1",
-    ]
+    changes = ["epochs=20", "batch_words=60", "cuda_graphs=true", "rho=0.1"]
+    changes = [f"training.{change}" for change in changes]
     teacher = tiny.learned(folder, updates=60).cuda()
     labelled = make_corpus(tiny.DOCUMENTS[:1], tiny.DOCUMENTS, seed=1)
-    data, lessons = distill.make_teachers(
-        labelled, tiny.SENTENCES * 8, [teacher], labeled_copies=1, augmentation_rate=0
-    )
+    as_they_are = {"labeled_copies": 1, "augmentation_rate": 0}
+    data, lessons = distill.make_teachers(labelled, tiny.SENTENCES * 8, [teacher], **as_they_are)
     settings = tiny.settings("default", f"encoder.path={folder}", *changes)
     result = fit(settings, data, tmp_path / "student", device="cuda", teachers=lessons)
     expected = predict(teacher, tiny.SENTENCES)

@@ -40,9 +40,8 @@ def test_links_lead_somewhere(page):
     for target, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]+))?\)", page.read_text(encoding="utf-8")):
         if not target.startswith("https://"):
             assert (page.parent / target).exists(), target
-            assert not anchor or anchor in anchors_of(page.parent / target if target else page), (
-                f"{target}#{anchor}"
-            )
+            there = page.parent / target if target else page
+            assert not anchor or anchor in anchors_of(there), f"{target}#{anchor}"
 
 
 def anchors_of(page: Path) -> set[str]:
@@ -64,7 +63,7 @@ def test_pictures_are_up_to_date():
         assert numbers[0] == pytest.approx(numbers[1], abs=0.011)  # probabilities may be rounded differently
 
 
-def test_architecture_lists_every_file():
+def test_architecture_lists_every_file_and_names_functions_that_exist():
     layout = ARCHITECTURE.split("```")[1]
     named, folder = set(), Path()
     for line in layout.strip().splitlines():
@@ -74,12 +73,8 @@ def test_architecture_lists_every_file():
         else:
             named |= {folder / name for name in re.match(r" +((?:\w+\.py ?)+)", line)[1].split()}
     assert named == {path.relative_to(ROOT) for path in (ROOT / "nestree").rglob("*.py")}
-    assert [
-        name for name in re.findall(r"nestree/[\w/]+\.py", ARCHITECTURE) if not (ROOT / name).exists()
-    ] == []
-
-
-def test_architecture_names_functions_that_exist():
+    named = re.findall(r"nestree/[\w/]+\.py", ARCHITECTURE)
+    assert [name for name in named if not (ROOT / name).exists()] == []
     walks = ARCHITECTURE.split("## The three walks")[1]
     names = re.findall(r"`(\w+(?:\.\w+)+)`", walks)
     assert len(names) > 40

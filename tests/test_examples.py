@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.tiny import write_text
+
 ROOT = Path(__file__).parent.parent
 PAGES = [
     ROOT / "README.md",
@@ -31,25 +33,11 @@ SESSIONS = [
 @pytest.mark.parametrize(("page", "command", "expected"), SESSIONS, ids=[f"{s[0]}: {s[1]}" for s in SESSIONS])
 def test_a_command_prints_what_is_shown(tmp_path, page, command, expected):
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
-    script = tmp_path / "nestree"
-    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m nestree "$@"\n')
+    script = write_text(tmp_path / "nestree", f'#!/bin/sh\nexec "{sys.executable}" -m nestree "$@"\n')
     script.chmod(0o755)
-    done = subprocess.run(
-        command,
-        shell=True,
-        cwd=tmp_path,
-        check=False,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        encoding="utf-8",
-        env={
-            **os.environ,
-            "PATH": f"{tmp_path}:{os.environ['PATH']}",
-            "PYTHONIOENCODING": "utf-8",
-            "COLUMNS": "80",
-        },
-    )
+    there = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONIOENCODING": "utf-8", "COLUMNS": "80"}
+    how = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "encoding": "utf-8"}
+    done = subprocess.run(command, shell=True, cwd=tmp_path, env=os.environ | there, **how)
     printed = "\n".join(line.rstrip() for line in done.stdout.splitlines()).rstrip() + "\n"
     same = doctest.OutputChecker().check_output(expected, printed, doctest.ELLIPSIS)
     assert same, f"$ {command}\n{printed}"

@@ -108,7 +108,7 @@ def test_a_document_of_spacy(names):
         names["ner"](spacy.blank("en")(TEXT))
 
 
-def test_an_evaluation_prints_a_table(names):
+def test_an_evaluation_prints_a_table_and_warns_if_no_label_is_shared(names, caplog):
     doc = names["doc"]
     lines = str(nestree.evaluate(doc, doc)).splitlines()
     assert nestree.evaluate(doc, names["ner"]).f1 == nestree.evaluate(doc, model=names["ner"]).f1 == 1
@@ -116,6 +116,13 @@ def test_an_evaluation_prints_a_table(names):
     assert lines[1].split()[:4] == ["all", "100.00", "100.00", "100.00"]
     assert {line.split()[0] for line in lines[2:]} == {label for e in doc for label in e.labels}
     assert max(map(len, lines)) <= 80
+    labels = "GPE", "place"
+    gold, predicted = (nestree.Sentence(["Rome"], [nestree.Entity(0, 1, label)]) for label in labels)
+    assert nestree.evaluate([gold], [predicted]).f1 == 0
+    assert "share no label: gold has GPE, predicted ones have place" in caplog.text
+    caplog.clear()
+    assert nestree.evaluate([gold], [gold]).f1 == 1
+    assert not caplog.text
 
 
 def test_a_known_label_is_the_only_one(names):
@@ -138,14 +145,3 @@ def test_training_in_python_is_logged(tmp_path, caplog):
     assert any(line.startswith("epoch 1/1  loss ") for line in lines)
     with pytest.raises(InputError, match=r"Recognizer.from_pretrained"):
         nestree.Recognizer(str(tmp_path / "m"))
-
-
-def test_a_warning_if_no_label_is_shared(caplog):
-    gold, predicted = (
-        nestree.Sentence(["Rome"], [nestree.Entity(0, 1, label)]) for label in ("GPE", "place")
-    )
-    assert nestree.evaluate([gold], [predicted]).f1 == 0
-    assert "share no label: gold has GPE, predicted ones have place" in caplog.text
-    caplog.clear()
-    assert nestree.evaluate([gold], [gold]).f1 == 1
-    assert not caplog.text

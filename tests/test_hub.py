@@ -63,9 +63,8 @@ class Answers(BaseHTTPRequestHandler):
             self.server.files.setdefault(name, {})
             self.json({"url": f"{self.server.address}/{name}", "id": name, "name": name})
         elif found := re.fullmatch(r"/api/models/(.+)/preupload/main", self.path):
-            files = [
-                {**each, "uploadMode": "regular", "shouldIgnore": False} for each in json.loads(body)["files"]
-            ]
+            how = {"uploadMode": "regular", "shouldIgnore": False}
+            files = [{**each, **how} for each in json.loads(body)["files"]]
             self.json({"files": files})
         elif found := re.fullmatch(r"/api/models/(.+)/commit/main", self.path):
             for line in map(json.loads, body.splitlines()):
@@ -84,12 +83,9 @@ class Answers(BaseHTTPRequestHandler):
                 names = [{"rfilename": file} for file in files]
                 return self.json({"id": name, "sha": COMMIT, "siblings": names, "tags": [], "private": False})
             if path == f"/api/models/{name}/tree/{COMMIT}":
-                return self.json(
-                    [
-                        {"type": "file", "path": file, "size": len(content), "oid": etag(content)}
-                        for file, content in files.items()
-                    ]
-                )
+                sizes = {file: (len(content), etag(content)) for file, content in files.items()}
+                listed = [{"path": file, "size": size, "oid": id} for file, (size, id) in sizes.items()]
+                return self.json([{"type": "file", **each} for each in listed])
             for file, content in files.items():
                 if path == f"/{name}/resolve/{COMMIT}/{file}":
                     return self.answer(content, ETag=f'"{etag(content)}"', X_Repo_Commit=COMMIT)
@@ -115,9 +111,8 @@ def stub(monkeypatch, tmp_path) -> Iterator[Hub]:
     thread.start()
     constants = huggingface_hub.constants
     monkeypatch.setattr(constants, "ENDPOINT", server.address)
-    monkeypatch.setattr(
-        constants, "HUGGINGFACE_CO_URL_TEMPLATE", server.address + "/{repo_id}/resolve/{revision}/{filename}"
-    )
+    url = server.address + "/{repo_id}/resolve/{revision}/{filename}"
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", url)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     yield server
@@ -159,9 +154,7 @@ def test_what_was_fetched_is_found_without_a_network(tiny_model, stub):
     stub.shutdown()
     stub.server_close()
     assert hub.resolve("me/model") == folder
-    with pytest.raises(
-        ModelError, match=r"me/other is not a folder here, and cannot be fetched from the hub: .*network"
-    ):
+    with pytest.raises(ModelError, match=r"me/other is not a folder here, and cannot be fetched .*network"):
         hub.resolve("me/other")
 
 
@@ -193,9 +186,8 @@ def test_as_methods_of_a_model(tiny_model, stub, tmp_path):
 
 def test_a_folder_wins_and_needs_no_hub(tiny_model, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(
-        huggingface_hub, "snapshot_download", lambda *_, **__: pytest.fail("the hub was asked")
-    )
+    asked = lambda *_, **__: pytest.fail("the hub was asked")  # noqa: E731
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", asked)
     assert hub.resolve(tiny_model) == hub.resolve(str(tiny_model)) == tiny_model
     shutil.copytree(tiny_model, tmp_path / "me" / "model")
     assert hub.resolve("me/model") == Path("me/model")
@@ -203,21 +195,15 @@ def test_a_folder_wins_and_needs_no_hub(tiny_model, tmp_path, monkeypatch):
     (tmp_path / "gum-minilm").mkdir()
     assert hub.resolve("gum-minilm") == Path("gum-minilm")  # one's own comes first
     for name in ("absent", "./absent", "/absent/model", "a/b/c", "../me/absent", "a b/c"):
-        with pytest.raises(
-            ModelError, match=r"does not exist\. Name a directory .*, or OWNER/NAME on the hub"
-        ):
+        with pytest.raises(ModelError, match=r"does not exist\. Name a directory .*, or OWNER/NAME"):
             hub.resolve(name)
     for name in (5, b"box", ["a/b"]):
-        with pytest.raises(
-            ModelError, match="a model is named by a folder, gum-minilm or OWNER/NAME on the hub"
-        ):
+        with pytest.raises(ModelError, match="a model is named by a folder, gum-minilm or OWNER/NAME"):
             hub.resolve(name)
 
 
 def test_what_the_hub_refuses_and_other_models_of_the_hub(stub):
-    with pytest.raises(
-        ModelError, match=r"me/nothing is not a folder here, and cannot be fetched .*: \S"
-    ) as error:
+    with pytest.raises(ModelError, match=r"me/nothing is not a folder here, and .*fetched .*: \S") as error:
         hub.resolve("me/nothing")
     assert "\n" not in str(error.value)
     stub.files["me/bert"] = {"config.json": b"{}", "README.md": b"# BERT"}

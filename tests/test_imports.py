@@ -32,19 +32,8 @@ FLOORS = [
     {"errors"},
 ]
 FLOOR = {piece: floor for floor, pieces in enumerate(FLOORS) for piece in pieces}
-WITHOUT_TORCH = {
-    "",
-    "types",
-    "errors",
-    "config",
-    "text",
-    "data",
-    "display",
-    "evaluation",
-    "model_card",
-    "report",
-    "show",
-}  # "": nestree
+WITHOUT_TORCH = {"types", "errors", "config", "text", "data", "display", "evaluation", "report", "show"}
+WITHOUT_TORCH |= {"model_card", ""}  # "": nestree
 ONLY_IN = {
     "transformers": {"nn.encoder"},
     "triton": {"treecrf.triton_kernels"},

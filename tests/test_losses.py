@@ -70,9 +70,8 @@ class Table:
 
 def settings_of(variant: str, variants: dict[str, tuple[str, list[str]]] = VARIANTS) -> Settings:
     recipe, changes = variants[variant]
-    return Settings.read(recipe).with_overrides(
-        ["loss.negative_sampling_rate=0", *changes]
-    )  # so that nothing is drawn
+    undrawn = ["loss.negative_sampling_rate=0", *changes]
+    return Settings.read(recipe).with_overrides(undrawn)
 
 
 def gold_of(sentences: list[Sentence], settings: Settings) -> Gold:
@@ -135,9 +134,8 @@ def test_mentions_are_gold_spans_that_count():
 
 
 def test_losses_are_not_negative_and_fall_to_zero_for_perfect_scores():
-    settings = Settings.read("default").with_overrides(
-        ["loss.head_sharing_penalty=0", "loss.negative_sampling_rate=0", "model.head_prior=false"]
-    )
+    changes = ["loss.head_sharing_penalty=0", "loss.negative_sampling_rate=0", "model.head_prior=false"]
+    settings = Settings.read("default").with_overrides(changes)
     gold = gold_of(SENTENCES[:-1], settings)
     scores = random_scores(SENTENCES[:-1], settings)
     assert compute_losses(scores, gold, settings).total > 0
@@ -169,12 +167,10 @@ def test_where_all_spans_are_guessed_an_incomplete_sentence_counts_as_complete(v
     settings = settings_of(variant)
     incomplete = [replace(s, complete=False) for s in SENTENCES]
     scores = random_scores(SENTENCES, settings)
-    everywhere = compute_losses(
-        scores, gold_of(incomplete, settings), settings.with_overrides(["loss.negative_sampling_rate=100"])
-    )
-    expected = compute_losses(
-        scores, gold_of([replace(s, complete=True) for s in SENTENCES], settings), settings
-    )
+    always = settings.with_overrides(["loss.negative_sampling_rate=100"])
+    everywhere = compute_losses(scores, gold_of(incomplete, settings), always)
+    complete = gold_of([replace(s, complete=True) for s in SENTENCES], settings)
+    expected = compute_losses(scores, complete, settings)
     nowhere = compute_losses(scores, gold_of(incomplete, settings), settings)
     for name, value in expected.parts.items():
         torch.testing.assert_close(everywhere.parts[name], value)
@@ -187,9 +183,8 @@ def test_as_many_spans_are_guessed_as_asked_for():
     scores, gold = random_scores(sentences, settings), gold_of(sentences, settings)
     cells = cell_masks(scores.lengths, 5).span
     torch.manual_seed(1)
-    found = torch.stack(
-        [(negatives(scores, gold, settings) & cells).sum((1, 2)) for _ in range(2000)]
-    ).double()
+    drawn = [(negatives(scores, gold, settings) & cells).sum((1, 2)) for _ in range(2000)]
+    found = torch.stack(drawn).double()
     assert found.mean(0).tolist() == pytest.approx([2.5, 1.0], abs=0.1)  # standard errors: 0.03, 0.02
     complete = gold_of([replace(s, complete=True) for s in sentences], settings)
     before = torch.get_rng_state()

@@ -1,7 +1,6 @@
 """The whole model, on a tiny encoder: it learns, it does not care for its batch, and odd sentences are no trouble."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -11,15 +10,10 @@ from nestree.errors import ModelError
 from nestree.model import Recognizer
 from nestree.types import Entity, Sentence, crossing_pairs
 from tests import tiny
-from tests.tiny import sentence
+from tests.tiny import sentence, write_text
 
 ROWS = recipe_names()
 KINDS = ["default", "paper", "ablation/01-unstructured-one-stage", "ablation/05-tree-two-stage", "release"]
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
-    return tiny.encoder(tmp_path_factory.mktemp("encoder"))
 
 
 @pytest.fixture(autouse=True)
@@ -37,9 +31,8 @@ def memorise(model: Recognizer, sentences: list[Sentence], steps: int = 150) -> 
     own = list(model.encoder.transformer.parameters())
     rest = [p for p in model.parameters() if p.requires_grad and all(p is not q for q in own)]
     rates = model.settings.training
-    optimiser = torch.optim.AdamW(
-        [{"params": own, "lr": rates.encoder_lr}, {"params": rest, "lr": rates.lr}], weight_decay=0.0
-    )
+    groups = [{"params": own, "lr": rates.encoder_lr}, {"params": rest, "lr": rates.lr}]
+    optimiser = torch.optim.AdamW(groups, weight_decay=0.0)
     batch = model.collate(sentences)
     for step in range(1, steps + 1):
         model.train()
@@ -56,8 +49,8 @@ def memorise(model: Recognizer, sentences: list[Sentence], steps: int = 150) -> 
 
 
 @pytest.mark.parametrize("recipe", [recipe for recipe in ROWS if "/" in recipe])
-def test_every_row_memorises_eight_nested_sentences(folder, recipe):
-    model = tiny.model(folder, recipe)
+def test_every_row_memorises_eight_nested_sentences(tiny_encoder, recipe):
+    model = tiny.model(tiny_encoder, recipe)
     # Without parsing, spans decide that no likely tree contains, which trees do not teach. Short sentences have none.
     sentences = tiny.SHORT if recipe == "ablation/08-without-parsing" else tiny.SENTENCES
     assert memorise(model, sentences) is not None
@@ -69,18 +62,17 @@ def test_every_row_memorises_eight_nested_sentences(folder, recipe):
 
 @pytest.mark.parametrize(
     ("recipe", "change"),
-    [
-        ("ablation/06-lexical-two-stage", "loss.label=sigmoid"),
-        ("paper", "encoder.lstm_layers=1"),
-    ],
+    [("ablation/06-lexical-two-stage", "loss.label=sigmoid"), ("paper", "encoder.lstm_layers=1")],
 )
-def test_two_stage_models_give_two_labels_to_one_span(folder, recipe, change):
-    assert memorise(tiny.model(folder, recipe, change), [tiny.TWO_LABELS, tiny.SENTENCES[0]]) is not None
+def test_two_stage_models_give_two_labels_to_one_span(tiny_encoder, recipe, change):
+    assert (
+        memorise(tiny.model(tiny_encoder, recipe, change), [tiny.TWO_LABELS, tiny.SENTENCES[0]]) is not None
+    )
 
 
 @pytest.mark.parametrize("recipe", KINDS)
-def test_a_sentence_alone_and_in_any_batch(folder, recipe):
-    model = tiny.model(folder, recipe, seed=1).double().eval()
+def test_a_sentence_alone_and_in_any_batch(tiny_encoder, recipe):
+    model = tiny.model(tiny_encoder, recipe, seed=1).double().eval()
     long = sentence("the fans of the club in the north of Oslo sang of the Bank " * 2)
     sentences = [*tiny.SENTENCES, long]
     whole = in_double(model, sentences)
@@ -105,13 +97,11 @@ def in_double(model: Recognizer, sentences: list[Sentence]):
 
 
 @pytest.mark.parametrize("recipe", ["default", "ablation/03-tree-one-stage", "ablation/06-lexical-two-stage"])
-def test_losses_of_a_batch_are_the_sum_of_those_of_its_sentences(folder, recipe):
-    model = tiny.model(folder, recipe).double().eval()
+def test_losses_of_a_batch_are_the_sum_of_those_of_its_sentences(tiny_encoder, recipe):
+    model = tiny.model(tiny_encoder, recipe).double().eval()
 
-    together, *alone = (
-        model.losses(in_double(model, sentences))
-        for sentences in (tiny.SENTENCES, *([each] for each in tiny.SENTENCES))
-    )
+    batches = [tiny.SENTENCES, *([sentence] for sentence in tiny.SENTENCES)]
+    together, *alone = (model.losses(in_double(model, sentences)) for sentences in batches)
     assert together.mentions == sum(each.mentions for each in alone) == 18
     torch.testing.assert_close(together.total, torch.stack([each.total for each in alone]).sum())
 
@@ -140,8 +130,8 @@ ODD = {
 
 
 @pytest.mark.parametrize("recipe", KINDS)
-def test_odd_sentences(folder, recipe):
-    model = tiny.model(folder, recipe)
+def test_odd_sentences(tiny_encoder, recipe):
+    model = tiny.model(tiny_encoder, recipe)
     for sentences in ODD.values():
         batch = model.collate(sentences)
         model.train().zero_grad()
@@ -155,17 +145,17 @@ def test_odd_sentences(folder, recipe):
 
 
 @pytest.mark.parametrize("recipe", ["default", "ablation/04-lexical-one-stage"])
-def test_114_labels(folder, recipe):
+def test_114_labels(tiny_encoder, recipe):
     labels = [f"L{k}" for k in range(114)]
-    model = tiny.model(folder, recipe, labels=labels)
+    model = tiny.model(tiny_encoder, recipe, labels=labels)
     given = [Sentence(["a", "b", "c"], [Entity(0, 2, "L113"), Entity(1, 2, "L57")])]
     assert memorise(model, given) is not None
 
 
 @pytest.mark.parametrize(("recipe", "n"), [("default", 100), ("ablation/03-tree-one-stage", 300)])
-def test_long_sentences_go_through_windows(folder, recipe, n):
+def test_long_sentences_go_through_windows(tiny_encoder, recipe, n):
     words = " ".join(f"w{k}" for k in range(n))
-    model = tiny.model(folder, recipe)
+    model = tiny.model(tiny_encoder, recipe)
     batch = model.collate([sentence(words, "0-1 GPE", f"0-{n} ORG", f"{n - 1}-{n} GPE"), WHOLE])
     assert batch.subwords.shape[1] <= 64
     assert batch.subwords.shape[0] > n // 25
@@ -175,19 +165,18 @@ def test_long_sentences_go_through_windows(folder, recipe, n):
     assert all(e.end <= n for e in model.eval().decode(batch)[0])
 
 
-def test_every_parameter_learns(folder):
+def test_every_parameter_learns(tiny_encoder):
     """Each has a gradient: nothing is made and then left out, and a process with others never waits."""
     for recipe in ROWS:
-        model = tiny.model(folder, recipe, "encoder.lstm_layers=1")
+        model = tiny.model(tiny_encoder, recipe, "encoder.lstm_layers=1")
         model.losses(model.collate([sentence("it rained")])).total.backward()
         unused = [name for name, p in model.named_parameters() if p.grad is None]
         assert all("pooler" in name for name in unused), recipe
 
 
-def test_the_form_of_an_encoder_is_saved_and_comes_back(folder, tmp_path):
-    vectors = tmp_path / "vectors.txt"
-    vectors.write_text("lisbon 1 2 3\nthe 4 5 6\n", encoding="utf-8")
-    model = tiny.model(folder, "default", f"encoder.word_vectors={vectors}").eval()
+def test_the_form_of_an_encoder_is_saved_and_comes_back(tiny_encoder, tmp_path):
+    vectors = write_text(tmp_path / "vectors.txt", "lisbon 1 2 3\nthe 4 5 6\n")
+    model = tiny.model(tiny_encoder, "default", f"encoder.word_vectors={vectors}").eval()
     model.save_encoder(tmp_path / "saved")
     vectors.unlink()  # not needed again
     again = Recognizer(model.settings, model.labels, tmp_path / "saved", pretrained=False).eval()
@@ -199,14 +188,14 @@ def test_the_form_of_an_encoder_is_saved_and_comes_back(folder, tmp_path):
         Recognizer(model.settings, model.labels, tmp_path / "saved", pretrained=False)
 
 
-def test_what_is_wrong_is_said(folder, tmp_path):
+def test_what_is_wrong_is_said(tiny_encoder, tmp_path):
     with pytest.raises(ModelError, match="at least one, and each only once"):
-        tiny.model(folder, labels=["A", "A"])
+        tiny.model(tiny_encoder, labels=["A", "A"])
     with pytest.raises(ModelError, match=r"encoder\.mix_layers is 4, and the encoder has 3"):
-        tiny.model(folder, "default", "encoder.mix_layers=4")
+        tiny.model(tiny_encoder, "default", "encoder.mix_layers=4")
     with pytest.raises(ModelError, match=r"encoder .*no tokenizer found; in this folder"):
         tiny.model(tmp_path)
-    model = tiny.model(folder)
+    model = tiny.model(tiny_encoder)
     with pytest.raises(ModelError, match="0-1 XYZ of this sentence has a label that the model does not know"):
         model.collate([sentence("a b", "0-1 XYZ")])
     assert len(model.collate_words([sentence("a b", "0-1 XYZ")])) == 1
@@ -225,9 +214,8 @@ def test_the_head_prior_finds_heads(tmp_path):
     model = tiny.model(tiny.encoder(tmp_path), "default", "loss.head_sharing_penalty=0", seed=1)
     batch = tiny.train(model, data, 80, 3e-3).collate_words(data[:16])
     scores = model(batch)
-    much, none = (
-        model.settings.with_overrides([f"decoding.head_prior_weight={weight}"]) for weight in (50.0, 0.0)
-    )
+    weights = ["decoding.head_prior_weight=50.0"], ["decoding.head_prior_weight=0.0"]
+    much, none = map(model.settings.with_overrides, weights)
     found = model.decode_scores(scores, settings=much).entities
     assert set(found[found[:, 2] == 2, 4].tolist()) == {1}
     assert int((found[:, 2] == 2).sum()) == 16

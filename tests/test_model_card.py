@@ -13,13 +13,11 @@ from nestree.evaluation import evaluate
 from nestree.model_card import Card
 from nestree.types import Entity, Sentence
 from tests import tiny
-from tests.cli.run import nestree
+from tests.cli.run import nestree, succeed
 
 WORDS = ["the", "mayor", "of", "Lisbon", "met", "them"]
-GOLD = [
-    Sentence(WORDS, [Entity(0, 4, "PER", head=1), Entity(3, 4, "GPE"), Entity(5, 6, "a|b")]),
-    *tiny.SENTENCES,
-]
+ENTITIES = [Entity(0, 4, "PER", head=1), Entity(3, 4, "GPE"), Entity(5, 6, "a|b")]
+GOLD = [Sentence(WORDS, ENTITIES), *tiny.SENTENCES]
 PREDICTED = [
     replace(GOLD[0], entities=[Entity(0, 4, "PER", 1, 0.8), Entity(3, 4, "GPE", 3, 0.6), Entity(4, 5, "PER", 4, 0.4)]),
     *tiny.SENTENCES,
@@ -28,20 +26,13 @@ PREDICTED = [
 
 @pytest.fixture(scope="module")
 def card() -> Card:
+    changes = ["model.mlp_size=128", "training.seed=7", "encoder.path=owner/encoder"]
+    fields = {"name": "me/my-model", "license": "cc-by-4.0", "language": "en", "data": 'News, "1999"'}
+    fields |= {"note": "Thanks.", "label.PER": "people", "label.a|b": "both"}
     return Card(
-        Settings.read("default").with_overrides(
-            ["model.mlp_size=128", "training.seed=7", "encoder.path=owner/encoder"]
-        ),
+        Settings.read("default").with_overrides(changes),
         ["PER", "GPE", "a|b"],
-        {
-            "name": "me/my-model",
-            "license": "cc-by-4.0",
-            "language": "en",
-            "data": 'News, "1999"',
-            "note": "Thanks.",
-            "label.PER": "people",
-            "label.a|b": "both",
-        },
+        fields,
         {"train": model_card.count_statistics(tiny.SENTENCES), "dev": model_card.count_statistics(GOLD)},
         {"dev": evaluate(GOLD, PREDICTED, resamples=0)},
         "This is epoch 3 of 5.",
@@ -73,7 +64,7 @@ def test_missing_fields():
     assert 'nestree.load("THIS_DIRECTORY")' in titled
 
 
-def test_numbers(card):
+def test_numbers_and_changed_settings(card):
     text = str(card)
     found = evaluate(GOLD, PREDICTED, resamples=0)
     assert "- train: 8 sentences, 18 entities, 66.7 % of them nested" in text
@@ -85,14 +76,10 @@ def test_numbers(card):
     assert model_card.label_descriptions(text, card.labels) == {"PER": "people", "GPE": "", "a|b": "both"}
     assert "- heads: 100.0 % correct, of 1 spans of several words" in text
     calibration = found.calibration
-    assert (
-        f"error {100 * calibration.error:.1f} %, Brier score {calibration.brier:.3f}, of 3 entities" in text
-    )
+    brier = f"Brier score {calibration.brier:.3f}, of 3 entities"
+    assert f"error {100 * calibration.error:.1f} %, {brier}" in text
     assert "Too rare in dev for their scores to mean much (20 entities or fewer): " in text
     assert text.endswith("Licence: cc-by-4.0.\n\nThanks.\n")
-
-
-def test_changed_settings(card):
     text = str(card)
     assert "those of the recipe `default`, except:" in text
     assert "| `model.mlp_size` | 128 | 256 |" in text
@@ -124,9 +111,7 @@ def test_local_encoders_are_no_base_model(tmp_path, monkeypatch):
 
 def test_fields():
     assert model_card.parse_fields(["note= a = b ", "label.x=y"]) == {"note": "a = b", "label.x": "y"}
-    with pytest.raises(
-        ConfigError, match=r"--card licence=mit: a card has no place for 'licence'. .*mean license\?"
-    ):
+    with pytest.raises(ConfigError, match=r"--card licence=mit: a card has no place .*mean license\?"):
         model_card.parse_fields(["licence=mit"])
     for nothing in ("license", "license= "):
         with pytest.raises(ConfigError, match=rf"^--card {nothing}: write KEY=VALUE, such as"):
@@ -155,7 +140,7 @@ def test_training_and_resuming_write_the_card(tiny_data, tmp_path):
 
     weights = (out / "weights.safetensors").read_bytes()
     fields = ["--card", "license=mit", "--card", "data=eight sentences"]
-    assert nestree("train", "--resume", out, "--device", "cpu", *fields).exit_code == 0
+    succeed("train", "--resume", out, "--device", "cpu", *fields)
     again = ModelCard((out / "README.md").read_text()).data
     assert (again.license, again.language) == ("mit", "en")
     assert {result.dataset_name for result in again.eval_results} == {"eight sentences"}

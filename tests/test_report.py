@@ -168,12 +168,9 @@ predicted was 'army'
 """
 
 
-def test_the_terminal_shows_every_number_of_the_example(example):
+def test_the_terminal_shows_every_number(example, comparison):
     page = printed(*to_terminal(example, title="a.jsonl"))
     assert "\n".join(row.rstrip() for row in page.splitlines()) + "\n" == EXPECTED
-
-
-def test_a_comparison_is_shown(comparison):
     page = printed(*to_terminal(comparison.first, comparison))
     assert "ours.jsonl against their_model.jsonl" in page
     assert re.search(r"^ +ours\.jsonl +their_model\.jsonl +difference +95 % +p", page, re.M)
@@ -264,8 +261,7 @@ def test_the_page_shows_scores_charts_and_examples(pages):
     }
 
 
-def test_examples_can_be_filtered_by_kind_and_label(pages):
-    """Without a script: a rule for each choice hides the other examples. tests/show/test_browser.py makes choices."""
+def test_examples_can_be_filtered_and_show_gold_above_the_prediction(pages):
     source = pages["example"]
     assert re.findall('<option class="k-(.*?)"', source) == ["type", "boundary", "missed", "spurious", "head"]
     labels = dict(re.findall(r'<option class="l-(\d)">(\w+)<', source))
@@ -275,16 +271,9 @@ def test_examples_can_be_filtered_by_kind_and_label(pages):
     assert ["spurious-error", "PER"] in named
     for rule in (".examples:has(.k-type:checked)", ".examples:has(.l-0:checked)"):
         assert rule in source
-
-
-def test_an_example_has_gold_above_its_words_and_the_prediction_below(pages):
     border = re.search(r'<figure class="example boundary-error.*?</figure>', pages["example"], re.S)
     rows = re.findall(r'class="([^"]*)" style="grid-area:(\d+)/(\d+)/\d+/(\d+)">([^<]*)<', border[0])
-    wrong = [
-        (style.split()[1], int(row), int(start), int(end), label)
-        for style, row, start, end, label in rows
-        if "wrong" in style
-    ]
+    wrong = [(style.split()[1], *map(int, place), label) for style, *place, label in rows if "wrong" in style]
     words = {int(row) for style, row, *_ in rows if style == "word"}
     assert wrong == [("above", 2, 6, 10, "ORG"), ("below", 6, 7, 10, "ORG")]
     assert words == {4}

@@ -39,9 +39,8 @@ def meta_log_partitions(potentials_list, lengths, heads):
     """The shapes of `log_partitions`, which reads no value on a GPU either."""
     results = []
     for potentials, with_heads in zip(potentials_list, heads, strict=True):
-        marginals = {
-            name: None if t is None else torch.empty_like(t) for name, t in potentials._asdict().items()
-        }
+        given = potentials._asdict().items()
+        marginals = {name: None if t is None else torch.empty_like(t) for name, t in given}
         if "head" in marginals:
             batch, fenceposts = potentials.span.shape[:2]
             shape = batch, fenceposts, fenceposts, fenceposts - 1

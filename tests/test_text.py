@@ -28,9 +28,8 @@ PIECES = [
     *["n't", "'s", "cannot", "gonna", "'tis", "Mr.", "U.S.", "e.g.", "No.", "1.", "re-", "..", "&amp;", ":-)"],
     *["www.", "http://", "doi:10.1/x", "a@b.co", "12:30pm", "5km", "US$", "The", "he", "\r\n", "\n\n", "\n- "],
 ]  # fmt: skip
-TEXTS = st.lists(st.sampled_from(PIECES), max_size=40).map("".join) | st.text(
-    st.characters(exclude_categories=()), max_size=40
-)
+TEXTS = st.lists(st.sampled_from(PIECES), max_size=40).map("".join)
+TEXTS |= st.text(st.characters(exclude_categories=()), max_size=40)
 
 
 def words(text: str, style: str = "treebank") -> str:
@@ -150,17 +149,11 @@ def test_words_by_example(text, treebank, ud):
     assert words(text, "ud") == (ud or treebank)
 
 
-def test_split_hyphens_cuts_at_every_mark():
-    assert words("IL-2/CD28 (10(-9) M), 2,250 don't.", "split-hyphens") == (
-        "IL - 2 / CD28 ( 10 ( - 9 ) M ) , 2 , 250 don ' t ."
-    )
-
-
-def test_whitespace_cuts_nowhere_else():
-    assert (
-        words("Don't stop (re-read). 他走了。好 Go!", "whitespace")
-        == "Don't stop (re-read). | 他走了。好 Go!"
-    )
+def test_split_hyphens_and_whitespace():
+    hyphens = words("IL-2/CD28 (10(-9) M), 2,250 don't.", "split-hyphens")
+    assert hyphens == "IL - 2 / CD28 ( 10 ( - 9 ) M ) , 2 , 250 don ' t ."
+    whitespace = words("Don't stop (re-read). 他走了。好 Go!", "whitespace")
+    assert whitespace == "Don't stop (re-read). | 他走了。好 Go!"
 
 
 @pytest.mark.parametrize("style", ["treebank", "ud"])
@@ -213,16 +206,12 @@ def test_one_line_end_ends_none(end):
     assert sentences(f"A title{end}and{end}More.") == [f"A title{end}and{end}More."]
 
 
-def test_a_sentence_goes_on_after_a_line_that_ends_with_a_comma():
-    wrapped = (
-        "The president of Smith & Sons,\nAnn O'Neil, met the chief of a rival company; \nBoth left for Rome."
-    )
+def test_wrapped_lines():
+    first, last = "The president of Smith & Sons,", "Both left for Rome."
+    wrapped = f"{first}\nAnn O'Neil, met the chief of a rival company; \n{last}"
     assert sentences(wrapped) == [wrapped]
     unwrapped = wrapped.replace("Sons,", "Sons")
     assert sentences(unwrapped) == unwrapped.split("\n", 1)
-
-
-def test_one_line_end_is_a_blank_where_wrapping_explains_it():
     wrapped = "The first line of this paragraph is\nJohn's and the second is shorter, and\nMary has none."
     assert sentences(wrapped) == [wrapped]
     heading = "A heading\nThe line below it is the longest of these three lines here\nand goes on."

@@ -91,14 +91,10 @@ def test_invalid_documents():
         Document([], 5, "d")
 
 
-def test_scores_of_numpy_are_written():
+def test_numbers_of_numpy_and_equal_entities():
     entity = Entity(0, 1, "A", None, np.float32(0.5))
     assert type(entity.score) is float
     assert '"score": 0.5' in Document([Sentence(["a"], [entity])]).to_json()
-
-
-def test_equal_entities():
-    """Integers of other libraries become Python's; `extra` does not count."""
     entity = Entity(np.int64(0), np.int32(2), "A", head=np.int64(1))
     assert [type(value) for value in (entity.start, entity.end, entity.head)] == [int, int, int]
     assert {entity, Entity(0, 2, "A", head=1, extra={"x": 1})} == {entity} != {Entity(0, 2, "A")}
@@ -166,12 +162,8 @@ def document(**options):
         start = text.index(word, end)
         end = start + len(word)
         offsets.append((start, end))
-    entities = [
-        Entity(3, 4, "GPE", head=3, score=0.75),
-        Entity(0, 4, "place", head=1, score=0.25),
-        Entity(0, 4, "ORG", head=1, score=0.5),
-        Entity(5, 7, "PER"),
-    ]
+    values = (3, 4, "GPE", 3, 0.75), (0, 4, "place", 1, 0.25), (0, 4, "ORG", 1, 0.5), (5, 7, "PER")
+    entities = [Entity(*each) for each in values]
     first = Sentence(["Hello", "."], (), "Hello.", ((0, 5), (5, 6)))
     return Document((first, Sentence(words, entities, text, tuple(offsets), START, **options)), TEXT, "d1")
 

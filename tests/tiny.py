@@ -61,20 +61,12 @@ def encoder(folder: Path, family: str = "bert", longest: int = 64, seed: int = 0
     tokenizer = byte_tokenizer() if family in BYTE_LEVEL else letter_tokenizer()
     tokenizer.model_max_length = longest
     tokenizer.save_pretrained(folder)
-    sizes = {
-        "vocab_size": len(tokenizer),
-        "hidden_size": HIDDEN,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "intermediate_size": 2 * HIDDEN,
-        # these two count positions from the padding id on
-        "max_position_embeddings": longest + (2 if family in ("roberta", "mpnet") else 0),
-        "pad_token_id": tokenizer.pad_token_id,
-        "bos_token_id": tokenizer.cls_token_id,
-        "eos_token_id": tokenizer.sep_token_id,
-        "cls_token_id": tokenizer.cls_token_id,
-        "sep_token_id": tokenizer.sep_token_id,
-    }
+    sizes = {"vocab_size": len(tokenizer), "hidden_size": HIDDEN, "intermediate_size": 2 * HIDDEN}
+    sizes |= {"num_hidden_layers": 2, "num_attention_heads": 2, "pad_token_id": tokenizer.pad_token_id}
+    sizes |= dict.fromkeys(("bos_token_id", "cls_token_id"), tokenizer.cls_token_id)
+    sizes |= dict.fromkeys(("eos_token_id", "sep_token_id"), tokenizer.sep_token_id)
+    # these two count positions from the padding id on
+    sizes["max_position_embeddings"] = longest + (2 if family in ("roberta", "mpnet") else 0)
     if family == "electra":
         sizes["embedding_size"] = HIDDEN
     if family == "deberta-v2":
@@ -84,6 +76,12 @@ def encoder(folder: Path, family: str = "bert", longest: int = 64, seed: int = 0
         torch.manual_seed(seed)
         AutoModel.from_config(config).save_pretrained(folder)
     return folder
+
+
+def write_text(path: Path, text: str) -> Path:
+    """The path of a new file with this text."""
+    path.write_text(text, encoding="utf-8")
+    return path
 
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -109,38 +107,23 @@ def byte_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def finished(made: Tokenizer) -> PreTrainedTokenizerFast:
-    made.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
-    )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=made,
-        pad_token="[PAD]",
-        unk_token="[UNK]",
-        cls_token="[CLS]",
-        sep_token="[SEP]",
-        mask_token="[MASK]",
-    )
+    special = [("[CLS]", 2), ("[SEP]", 3)]
+    made.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=special)
+    special = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
+    return PreTrainedTokenizerFast(tokenizer_object=made, **special)
+
+
+SMALL = [
+    "encoder.mix_layers=2", "encoder.dropout=0", "encoder.word_shape_size=8", 'encoder.word_vectors=""',
+    "encoder.lstm_size=16", "encoder.lstm_dropout=0", "model.mlp_size=32", "model.label_mlp_size=16", "model.dropout=0",
+    "training.encoder_lr=2e-3", "training.lr=5e-3", "training.rho=0",
+]  # fmt: skip
 
 
 def settings(recipe: str = "default", *changes: str) -> Settings:
     """A recipe for a tiny model that learns quickly."""
-    small = [
-        "encoder.mix_layers=2",
-        "encoder.dropout=0",
-        "encoder.word_shape_size=8",
-        'encoder.word_vectors=""',
-        "encoder.lstm_size=16",
-        "encoder.lstm_dropout=0",
-        "model.mlp_size=32",
-        "model.label_mlp_size=16",
-        "model.dropout=0",
-        "training.encoder_lr=2e-3",
-        "training.lr=5e-3",
-        "training.rho=0",
-    ]
-    if Settings.read(recipe).model.rank:
-        small.append("model.rank=32")
-    return Settings.read(recipe).with_overrides([*small, *changes])
+    rank = ["model.rank=32"] if Settings.read(recipe).model.rank else []
+    return Settings.read(recipe).with_overrides([*SMALL, *rank, *changes])
 
 
 def model(

@@ -21,6 +21,12 @@ def nestree(*arguments: object, stdin: str | bytes | None = None, **environment:
     return done
 
 
+def succeed(*arguments: object, stdin: str | bytes | None = None, **environment: str) -> Result:
+    done = nestree(*arguments, stdin=stdin, **environment)
+    assert done.exit_code == 0, done.output
+    return done
+
+
 def refuse(*arguments: object, stdin: str | bytes | None = None) -> str:
     """The sentence with which a command refuses something; it prints nothing else."""
     done = nestree(*arguments, stdin=stdin)

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from nestree.data.formats import FORMATS, write
-from nestree.errors import DataError
 from nestree.types import Document, Sentence
-from tests.cli.run import COMMAND, nestree, refuse
+from tests.cli.run import COMMAND, nestree, refuse, succeed
+from tests.tiny import write_text
 
 FIXTURES = Path(__file__).parent.parent / "data" / "fixtures"
 LINE = '{"tokens": ["Rome", "fell"], "entities": [{"start": 0, "end": 1, "label": "GPE"}]}\n'
@@ -24,9 +24,8 @@ GENIA = """<?xml version="1.0"?>
 </article>
 </set>
 """
-BOMB = '<!ENTITY a "ha">' + "".join(
-    f'<!ENTITY {y} "{f"&{x};" * 50}">' for x, y in zip("abcdefgh", "bcdefghi", strict=True)
-)
+ENTITIES = (f'<!ENTITY {y} "{f"&{x};" * 50}">' for x, y in zip("abcdefgh", "bcdefghi", strict=True))
+BOMB = '<!ENTITY a "ha">' + "".join(ENTITIES)
 EXTERNAL = '<!ENTITY x SYSTEM "file:%s">'
 PARAMETER = '<!ENTITY % x SYSTEM "file:%s"> %x;'
 REFUSED = ": this XML declares entities or refers to other files"
@@ -107,8 +106,7 @@ def test_nothing_to_read(tmp_path, format):
 
 
 def test_formats_that_are_not_named_and_cannot_be_told(tmp_path):
-    source = tmp_path / "a.txt"
-    source.write_text("just text")
+    source = write_text(tmp_path / "a.txt", "just text")
     assert "--from" in refuse("convert", source, tmp_path / "out.jsonl")
     assert "--to" in refuse("convert", source, tmp_path / "out", "--from", "triplets")
 
@@ -129,8 +127,7 @@ RECORDS = {  # of each format: the first record, one with a byte that is not UTF
 
 
 def convert_skipping(source: Path, target: Path, format: str) -> dict[str, Any]:
-    done = nestree("convert", source, target, "--from", format, "--skip-bad", "--format", "json")
-    assert done.exit_code == 0, done.output
+    done = succeed("convert", source, target, "--from", format, "--skip-bad", "--format", "json")
     return json.loads(done.stdout)["read"]
 
 
@@ -156,29 +153,13 @@ def test_skip_bad_keeps_what_a_file_has_before_it_is_cut_off(tmp_path, format):
 
 def test_skip_bad_keeps_what_can_be_read(tmp_path):
     (tmp_path / "a.jsonl").write_text(LINE + LINE.replace("fell", "f" * 9999) + LINE)
-    (tmp_path / "b.iob2").write_text(
-        "a title\tand\tmore\tthan that\n\n" + COLUMNS * 2
-    )  # columns follow from all lines
+    title = "a title\tand\tmore\tthan that\n\n"  # columns follow from all lines
+    (tmp_path / "b.iob2").write_text(title + COLUMNS * 2)
     files = tmp_path / "a.jsonl", tmp_path / "b.iob2"
     done = nestree("stats", *files, "--longest-line", "400", "--skip-bad", "--format", "json")
     parts = json.loads(done.stdout)
     assert (parts["a"]["sentences"], parts["b"]["sentences"]) == (2, 2)
     assert ":2: this line is longer than 400 bytes" in done.stderr
-
-
-@pytest.mark.parametrize("number", ["1e400", "-1e999", "Infinity", "NaN"])
-def test_numbers_that_are_not_finite_are_refused(tmp_path, number):
-    lines, listed, out = tmp_path / "a.jsonl", tmp_path / "a.json", tmp_path / "out.jsonl"
-    lines.write_text(LINE + LINE.replace("}]}", f'}}], "x": {number}}}'))
-    listed.write_text(f'[{{"text": "Rome", "spans": [], "x": {number}}}]')
-    for source, place, format in ((lines, 2, "jsonl"), (listed, 1, "prodigy")):
-        sentence = refuse("convert", source, out, "--from", format)
-        assert all(part in sentence for part in (f"{source}:{place}: ", number, "null"))
-        assert not out.exists()
-    document = Document([Sentence(["Rome"], extra={"x": float(number)})])
-    with pytest.raises(DataError, match="what JSON cannot"):
-        write([document], out)
-    assert not out.exists()
 
 
 @pytest.mark.parametrize("digits", [4000, 4400])

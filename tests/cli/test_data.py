@@ -8,7 +8,8 @@ import pytest
 
 from nestree.cli.options import parse_options
 from nestree.data.formats import FORMATS, read
-from tests.cli.run import nestree, refuse
+from tests.cli.run import nestree, refuse, succeed
+from tests.tiny import write_text
 
 COUNTED = Path(__file__).parent.parent / "data" / "fixtures" / "commands" / "counted.jsonl"
 GOOD = '{"tokens": ["Rome"], "entities": [{"start": 0, "end": 1, "label": "GPE"}]}\n'
@@ -34,23 +35,13 @@ def test_convert_splits_text_as_asked(tmp_path):
     source.write_text(json.dumps({"text": "in well-known cafés\nAnn left", "entities": []}))
 
     def words(*options: str) -> list[tuple[str, ...]]:
-        done = nestree("convert", source, tmp_path / "b.jsonl", *options)
-        assert done.exit_code == 0, done.stderr
+        succeed("convert", source, tmp_path / "b.jsonl", *options)
         return [sentence.words for d in read(tmp_path / "b.jsonl") for sentence in d.sentences]
 
     lines = [("in", "well-known", "cafés"), ("Ann", "left")]
     assert words("--words", "whitespace", "--sentences", "lines") == lines
     assert words("--read", "words=whitespace", "--read", "sentences=lines") == lines
     assert ("in", "well", "-", "known", "cafés") in words("--words", "split-hyphens", "--sentences", "lines")
-
-
-def test_options_of_formats(tmp_path):
-    out, again = tmp_path / "out.data", tmp_path / "again.jsonl"
-    assert nestree("convert", COUNTED, out, "--write", "ends=inclusive").exit_code == 0
-    assert "0,3 ORG" in out.read_text()
-    assert nestree("convert", out, again, "--read", "ends=inclusive").exit_code == 0
-    entities = [[s.entities for d in read(path) for s in d.sentences] for path in (again, COUNTED)]
-    assert entities[0] == entities[1]
 
 
 @pytest.mark.parametrize(
@@ -105,8 +96,7 @@ def test_skip_bad_lists_skipped_records(tmp_path):
     source.write_text(GOOD + BAD + GOOD + "{\n")
     assert refuse("convert", source, out).startswith(f"{source}:2: entity 0-2 GPE ends after the sentence")
     assert not out.exists()
-    done = nestree("convert", source, out, "--skip-bad")
-    assert done.exit_code == 0
+    done = succeed("convert", source, out, "--skip-bad")
     assert f"{source}:2: " in done.stderr
     assert f"{source}:4: " in done.stderr
     assert sum(len(d.sentences) for d in read(out)) == 2
@@ -114,8 +104,7 @@ def test_skip_bad_lists_skipped_records(tmp_path):
 
 
 def test_standard_output_gets_all_or_nothing_and_standard_input_may_be_gzip(tmp_path):
-    source = tmp_path / "a.jsonl"
-    source.write_text(GOOD * 100 + BAD)
+    source = write_text(tmp_path / "a.jsonl", GOOD * 100 + BAD)
     for format in ("jsonl", "brat"):
         done = nestree("convert", source, "-", "--to", format)
         assert (done.exit_code, done.stdout) == (2, "")
@@ -148,15 +137,6 @@ def test_stats_as_text_markdown_and_json():
     assert "| sentences | 5 |" in nestree("stats", COUNTED, "--format", "markdown").stdout
     numbers = json.loads(nestree("stats", COUNTED, "--format", "json").stdout)["counted"]
     assert (numbers["entities"], numbers["nested_entities"], numbers["labels"]["GPE"]) == (12, 8, 5)
-
-
-def test_stats_of_genia_match_the_paper(shared):
-    """The folder has a file for each part, compressed."""
-    done = nestree("stats", shared / "data" / "genia_paper")
-    rows = {line[:20].strip(): line[20:].split() for line in done.stdout.splitlines()}
-    assert rows[""] == ["train", "dev", "test", "all"]
-    assert rows["sentences"] == ["15,022", "1,669", "1,855", "18,546"]
-    assert rows["entities"] == ["46,379", "4,460", "5,596", "56,435"]
 
 
 @pytest.fixture
@@ -216,11 +196,11 @@ def test_split_by_lists(source, tmp_path):
     (tmp_path / "dev.txt").write_text("d3\n\nd5\n")
     (tmp_path / "test.txt").write_text("d7\r\n")
     lists = ["--list", f"dev={tmp_path / 'dev.txt'}", "--list", f"test={tmp_path / 'test.txt'}"]
-    assert nestree("split", source, tmp_path / "out", *lists).exit_code == 0
+    succeed("split", source, tmp_path / "out", *lists)
     assert ids(tmp_path / "out" / "dev.jsonl") == ["d3", "d5"]
     assert ids(tmp_path / "out" / "test.jsonl") == ["d7"]
     assert len(ids(tmp_path / "out" / "train.jsonl")) == 17
-    assert nestree("split", source, tmp_path / "other", *lists, "--rest", "left").exit_code == 0
+    succeed("split", source, tmp_path / "other", *lists, "--rest", "left")
     assert len(ids(tmp_path / "other" / "left.jsonl")) == 17
     (tmp_path / "test.txt").write_text("\nd7\nzzz\n")
     message = f"{tmp_path / 'test.txt'}:3: 'zzz' is not in the data. Take it out, or say with --by what the ids name."
@@ -228,13 +208,13 @@ def test_split_by_lists(source, tmp_path):
 
 
 def test_split_into_another_format_and_only_into_an_empty_folder(source, tmp_path):
-    assert nestree("split", source, tmp_path / "out", "--to", "columns", "--parts", "a=1,b=1").exit_code == 0
+    succeed("split", source, tmp_path / "out", "--to", "columns", "--parts", "a=1,b=1")
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["a.iob2", "b.iob2"]
-    assert nestree("split", source, tmp_path / "folders", "--to", "brat", "--parts", "a=1,b=1").exit_code == 0
+    succeed("split", source, tmp_path / "folders", "--to", "brat", "--parts", "a=1,b=1")
     assert (tmp_path / "folders" / "a").is_dir()
     packed = tmp_path / "all.jsonl.gz"
     packed.write_bytes(gzip.compress(source.read_bytes()))
-    assert nestree("split", packed, tmp_path / "packed", "--parts", "a=1,b=1").exit_code == 0
+    succeed("split", packed, tmp_path / "packed", "--parts", "a=1,b=1")
     assert len(ids(tmp_path / "packed" / "a.jsonl.gz")) == 10
     assert "not empty" in refuse("split", source, tmp_path / "out")
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["a.iob2", "b.iob2"]

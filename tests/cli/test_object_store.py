@@ -62,9 +62,8 @@ def test_killed_in_the_middle_and_resumed(s3, tiny_model, tmp_path):
     assert found[1] == pytest.approx(expected[1], abs=1e-5)  # a forked process rounds differently
     assert "of 24 files" in said
     assert "(24 done before)" in predicted(tiny_model, source, "--out", url, *how, "--resume").stderr
-    assert f"{url} was begun with --batch-words 10, and now" in refuse(
-        *arguments, "--batch-words", "11", "--resume"
-    )
+    again = refuse(*arguments, "--batch-words", "11", "--resume")
+    assert f"{url} was begun with --batch-words 10, and now" in again
 
 
 def test_resuming_predicts_what_is_new_changed_or_deleted(s3, tiny_model, tmp_path, monkeypatch):
@@ -97,9 +96,8 @@ def test_an_interrupted_upload_is_whole_or_nothing(s3, tmp_path):
 def test_what_cannot_be_written_is_said_in_a_sentence(s3, tiny_model, tmp_path, monkeypatch):
     source = many_files(tmp_path, 2)
     arguments = ["predict", source, "--model", tiny_model, "--out"]
-    assert refuse(*arguments, "s3://no-such/x") == (
-        "s3://no-such/x: there is no bucket no-such. Create it, or check the address."
-    )
+    missing = "s3://no-such/x: there is no bucket no-such. Create it, or check the address."
+    assert refuse(*arguments, "s3://no-such/x") == missing
     for url in ("foo://bucket/x", "s3://", "s3:/", "abfs://c/x"):
         assert " is no URL of an object store. Write s3://BUCKET/NAME, " in refuse(*arguments, url)
     assert "Write the path alone: /tmp/x" in refuse(*arguments, "file:///tmp/x")
@@ -118,9 +116,7 @@ def test_what_cannot_be_written_is_said_in_a_sentence(s3, tiny_model, tmp_path, 
 
 
 def test_other_commands_refuse_urls(s3):
-    message = (
-        f"{s3}/x.jsonl is a URL, and this command reads and writes files. `nestree predict --out` writes"
-    )
+    message = f"{s3}/x.jsonl is a URL, and this command reads and writes files. `nestree predict --out`"
     for arguments in (
         ["convert", "examples/dev.jsonl", f"{s3}/x.jsonl"],
         ["select", "examples/dev.jsonl", "--budget", "10", "-o", f"{s3}/x.jsonl"],

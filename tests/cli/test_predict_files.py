@@ -18,6 +18,7 @@ from nestree.predict_files import LOCK_FILE, LOG_FILE
 from tests import tiny
 from tests.cli.run import nestree, refuse
 from tests.cli.test_predict import TEXT, folder_of_texts, predicted, written
+from tests.tiny import write_text
 
 
 def many_files(folder: Path, count: int = 24) -> Path:
@@ -38,6 +39,10 @@ def run_slowly(*arguments: object) -> None:
 
     Recognizer.collate_words = slow
     app([str(argument) for argument in arguments])
+
+
+def options(model: Path) -> list[object]:
+    return ["--model", model, "--device", "cpu", "--batch-words", "10"]
 
 
 def start_slowly(model: Path, source: Path, out: object) -> multiprocessing.Process:
@@ -150,9 +155,7 @@ def test_ctrl_c_says_how_to_go_on(tiny_model, tmp_path, collated):
             os.kill(os.getpid(), signal.SIGINT)
 
     collated.append(interrupt)
-    done = nestree(
-        "predict", source, "--out", out, "--model", tiny_model, "--device", "cpu", "--batch-words", "10"
-    )
+    done = nestree("predict", source, "--out", out, *options(tiny_model))
     number = len(list(out.glob("0*.jsonl")))
     assert 0 < number < 24
     assert (done.exit_code, done.stderr.splitlines()) == (
@@ -199,10 +202,8 @@ def test_what_is_bad_is_named_and_skipped_if_wished(tiny_model, tmp_path, collat
     assert done.exit_code == 1
     first, *named = done.stderr.splitlines()
     assert first == "2 skipped:"
-    assert [line.strip().split(": ")[0] for line in named] == [
-        latin.split(": ")[0],
-        f"{source / 'c.jsonl'}:2",
-    ]
+    places = [latin.split(": ")[0], f"{source / 'c.jsonl'}:2"]
+    assert [line.strip().split(": ")[0] for line in named] == places
     assert list(written(out)) == ["a.jsonl", "b/a.jsonl", "c.jsonl"]
     assert written(out)["c.jsonl"].count(b"\n") == 2
     collated.append(read.extend)
@@ -218,19 +219,16 @@ def test_what_is_bad_is_named_and_skipped_if_wished(tiny_model, tmp_path, collat
 
 def test_a_sentence_that_a_model_fails_on_is_named(tiny_model, tmp_path, collated):
     path = tmp_path / "a.jsonl"
-    path.write_text(
-        '{"text": "Lisbon."}\n{"text": "She left. Cursed be Oslo.", "doc_id": "x"}\n{"text": "Oslo."}\n'
-    )
+    cursed = '{"text": "She left. Cursed be Oslo.", "doc_id": "x"}\n'
+    path.write_text(f'{{"text": "Lisbon."}}\n{cursed}{{"text": "Oslo."}}\n')
 
     def fail(sentences):
         if any("Cursed" in sentence.words for sentence in sentences):
             raise RuntimeError("the device is on fire")
 
     collated.append(fail)
-    why = (
-        f"{path}, document 2 (x), sentence 2 (Cursed be Oslo .): no entities could be found: RuntimeError: the device "
-        "is on fire"
-    )
+    place = f"{path}, document 2 (x), sentence 2 (Cursed be Oslo .)"
+    why = f"{place}: no entities could be found: RuntimeError: the device is on fire"
     done = nestree("predict", path, "--model", tiny_model, "--device", "cpu", "--out", tmp_path / "o.jsonl")
     assert (done.exit_code, done.stderr) == (2, f"Error: {why}\n")
     assert not (tmp_path / "o.jsonl").exists()
@@ -264,14 +262,12 @@ def test_memory_is_bounded(tiny_model, tmp_path, monkeypatch):
         return predict_documents(self, documents, *more)
 
     monkeypatch.setattr(Pipeline, "predict_documents", record)
-    path = tmp_path / "a.txt"
-    path.write_text("Lisbon met the mayor.\n\n" * 60)
+    path = write_text(tmp_path / "a.txt", "Lisbon met the mayor.\n\n" * 60)
     done = predicted(tiny_model, path, "--batch-words", "20", "--read", "longest=200")
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     assert "".join(line["text"] for line in lines) == path.read_text()
-    assert [line["start"] for line in lines] == [
-        sum(len(one["text"]) for one in lines[:k]) for k in range(len(lines))
-    ]
+    ends = [sum(len(one["text"]) for one in lines[:k]) for k in range(len(lines))]
+    assert [line["start"] for line in lines] == ends
     assert (sum(buffered), max(buffered) <= 5 * 20 + 40) == (300, True)
     done = predicted(tiny_model, path, "--batch-words", "20", "--read", "documents=lines")
     assert done.stdout.count("\n") == 60

@@ -18,6 +18,7 @@ import pytest
 from nestree import __version__
 from nestree.cli import app
 from tests.cli.run import COMMAND, ENVIRONMENT, nestree, process, refuse
+from tests.tiny import write_text
 
 ROOT = Path(__file__).parents[2]
 COUNTED = Path(__file__).parent.parent / "data" / "fixtures" / "commands" / "counted.jsonl"
@@ -244,8 +245,7 @@ def test_a_full_disk():
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may do everything")
 def test_no_permission(tmp_path):
-    secret = tmp_path / "a.jsonl"
-    secret.write_text("{}")
+    secret = write_text(tmp_path / "a.jsonl", "{}")
     secret.chmod(0)
     assert refuse("stats", secret) == f"{secret} cannot be read: Permission denied."
 
@@ -269,8 +269,7 @@ def test_interrupted(tmp_path, number):
 
 
 def test_a_terminal_that_lacks_characters(tmp_path):
-    path = tmp_path / "a.jsonl"
-    path.write_text('{"tokens": ["Ünï", "a"], "entities": []}\n' * 3, encoding="utf-8")
+    path = write_text(tmp_path / "a.jsonl", '{"tokens": ["Ünï", "a"], "entities": []}\n' * 3)
     done = process("check", path, "--long-sentence", "1", env={"PYTHONIOENCODING": "ascii"})
     assert done.returncode == 0
     assert "Ünï a" in done.stdout or r"\xdcn\xef a" in done.stdout

@@ -12,7 +12,7 @@ from nestree.data import formats
 from nestree.pipeline import load
 from nestree.show import format_probability
 from nestree.types import Document, Entity, Sentence
-from tests.cli.run import nestree, refuse
+from tests.cli.run import nestree, refuse, succeed
 from tests.show.cases import PARSED, PRESIDENT
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -26,25 +26,23 @@ def parsed(tmp_path):
 
 
 def run(*arguments, stdin=None, **environment):
-    done = nestree("show", *arguments, stdin=stdin, **{"COLUMNS": "80", **environment})
-    assert done.exit_code == 0, done.stderr
+    done = succeed("show", *arguments, stdin=stdin, **{"COLUMNS": "80", **environment})
     return done
 
 
-def test_brackets_on_stdout_and_counts_on_stderr():
+def test_files_of_all_formats_as_brackets(parsed):
     done = run(EXAMPLES / "dev.jsonl", "--only", "c-1")
     assert done.stdout == "c\n[The minister of finance of [Peru|GPE]|PER] resigned on Monday .\n"
     assert done.stderr == "2 entities in 1 sentence: PER 1, GPE 1\n"
-
-
-def test_other_formats_and_their_conversion_report():
     done = run(EXAMPLES / "brat", "--first", 1)
     assert done.stdout.startswith("news\n[The University of [California|GPE]|ORG] opened")
     assert "Ruiz" not in done.stdout
     assert "sentences joined around an entity" in run(EXAMPLES / "brat").stderr
+    assert run("-", stdin=parsed.read_text()).stdout == run(parsed).stdout
+    assert run(EXAMPLES / "brat" / "news.txt").stdout == run(EXAMPLES / "brat").stdout
 
 
-def test_output_fits_the_terminal(parsed):
+def test_output_suits_the_terminal(parsed, monkeypatch):
     for width in (40, 60, 100):
         for more in ([], ["--tree"]):
             lines = run(parsed, *more, COLUMNS=str(width)).stdout.splitlines()
@@ -52,13 +50,14 @@ def test_output_fits_the_terminal(parsed):
             assert all(len(line) <= width for line in lines)
             drawn = "".join(lines)
             assert ("root" in drawn) == ("╰" in drawn) == bool(more)
-
-
-def test_heads_are_marked_where_there_is_no_underlining(parsed):
     assert "The _president_ of" in run(parsed).stdout
     done = run(parsed, FORCE_COLOR="1", TERM="xterm-256color")
     assert "_president_" not in done.stdout
     assert "\x1b[1;4mpresident\x1b[0m" in done.stdout
+    monkeypatch.setattr(Console, "encoding", property(lambda self: "ascii"))
+    done = run(parsed, "--tree")
+    assert done.stdout.isascii()
+    assert "PER .90" in done.stdout
 
 
 def test_a_page(parsed, tmp_path):
@@ -72,13 +71,6 @@ def test_a_page(parsed, tmp_path):
     before = parsed.read_text()
     assert refuse("show", parsed, "--out", parsed) == f"{parsed} is the input. Write to another file."
     assert parsed.read_text() == before
-
-
-def test_ascii_terminals(parsed, monkeypatch):
-    monkeypatch.setattr(Console, "encoding", property(lambda self: "ascii"))
-    done = run(parsed, "--tree")
-    assert done.stdout.isascii()
-    assert "PER .90" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -137,11 +129,6 @@ def test_a_model_replaces_annotations(tiny_model, tmp_path):
     assert "Lisbon_|" in done.stdout
 
 
-def test_json_lines_on_standard_input_and_annotations_beside_a_text(parsed):
-    assert run("-", stdin=parsed.read_text()).stdout == run(parsed).stdout
-    assert run(EXAMPLES / "brat" / "news.txt").stdout == run(EXAMPLES / "brat").stdout
-
-
 def test_the_demo_shows_entities_and_a_tree_in_80_columns_and_writes_a_page(tmp_path):
     path = tmp_path / "demo.html"
     done = nestree("demo", "--out", path, COLUMNS="80")
@@ -167,9 +154,8 @@ def test_the_demo_shows_entities_and_a_tree_in_80_columns_and_writes_a_page(tmp_
 
 def test_some_documents_and_sentences_by_id_or_the_first_ones(tmp_path):
     path = tmp_path / "a.jsonl"
-    news = Document(
-        [Sentence(["Ann"], [Entity(0, 1, "PER")], id="n-1"), Sentence(["Bob"], id="n-2")], id="news"
-    )
+    named = [Sentence(["Ann"], [Entity(0, 1, "PER")], id="n-1"), Sentence(["Bob"], id="n-2")]
+    news = Document(named, id="news")
     other = Document([Sentence(["c"], id="o-1"), Sentence(["d"])], id="other")
     formats.write([news.with_text(" "), other], path)
     for ids, shown in {
@@ -178,9 +164,8 @@ def test_some_documents_and_sentences_by_id_or_the_first_ones(tmp_path):
         ("other", "o-1"): "other\nc\nd\n",
     }.items():
         assert run(path, *(word for id in ids for word in ("--only", id))).stdout == shown
-    assert "The ids are n-1, n-2, news, o-1, other." in refuse(
-        "show", path, "--only", "news", "--only", "xyz"
-    )
+    unknown = refuse("show", path, "--only", "news", "--only", "xyz")
+    assert "The ids are n-1, n-2, news, o-1, other." in unknown
     everything = run(path, "--first", 9).stdout
     assert everything == run(path).stdout == "news\n[Ann|PER] Bob\n\nother\nc\nd\n"
     assert run(path, "--first", 3).stdout == "news\n[Ann|PER] Bob\n\nother\nc\n"

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from typer.testing import Result
 
 from nestree import checkpoint
 from nestree.checkpoint import WEIGHTS, read_tensors
@@ -19,7 +18,8 @@ from nestree.nn.int8 import unavailable_reason
 from nestree.pipeline import override_decoding, predict
 from nestree.training import EpochEnd, Step, origin_of
 from tests import tiny
-from tests.cli.run import nestree, refuse
+from tests.cli.run import nestree, refuse, succeed
+from tests.tiny import write_text
 
 
 @pytest.fixture(scope="module")
@@ -27,36 +27,18 @@ def place(tiny_data, tmp_path_factory) -> Path:
     """A folder with data, settings and a trained model."""
     folder = tmp_path_factory.mktemp("place")
     encoder = tiny.encoder(folder / "encoder")
-    (folder / "tiny.toml").write_text(
-        tiny.settings(
-            "default", f"encoder.path={encoder}", "training.epochs=25", "training.batch_words=40"
-        ).to_toml()
-    )
+    changes = [f"encoder.path={encoder}", "training.epochs=25", "training.batch_words=40"]
+    (folder / "tiny.toml").write_text(tiny.settings("default", *changes).to_toml())
     shutil.copy(tiny_data, folder / "data.jsonl")
     said = succeed(*training(folder, folder / "model"), "--test", folder / "data.jsonl").stderr
     (folder / "said.txt").write_text(said)
     return folder
 
 
-def succeed(*arguments: object) -> Result:
-    done = nestree(*arguments)
-    assert done.exit_code == 0, done.stderr
-    return done
-
-
 def training(folder: Path, out: Path) -> list[str | Path]:
     data = folder / "data.jsonl"
     settings = folder / "tiny.toml"
     return ["train", "--train", data, "--dev", data, "--out", out, "--config", settings, "--device", "cpu"]
-
-
-def test_training_says_what_it_does(place):
-    said = (place / "said.txt").read_text().splitlines()
-    epochs = [line for line in said if line.startswith("epoch ")]
-    assert len(epochs) == 25
-    assert all(part in epochs[0] for part in ("joint ", " dev P ", "at most "))
-    ends = [line.split()[0] for line in said if line.startswith(("best epoch", "test", "Try it"))]
-    assert ends == ["best", "test:", "Try"]
 
 
 def test_progress_without_a_terminal(capsys, monkeypatch):
@@ -78,7 +60,13 @@ def test_progress_without_a_terminal(capsys, monkeypatch):
     assert len(epochs) == 31
 
 
-def test_prediction_and_evaluation_agree_with_training(place, tmp_path):
+def test_training_says_what_it_does_and_prediction_agrees(place, tmp_path):
+    said = (place / "said.txt").read_text().splitlines()
+    epochs = [line for line in said if line.startswith("epoch ")]
+    assert len(epochs) == 25
+    assert all(part in epochs[0] for part in ("joint ", " dev P ", "at most "))
+    ends = [line.split()[0] for line in said if line.startswith(("best epoch", "test", "Try it"))]
+    assert ends == ["best", "test:", "Try"]
     out, model = tmp_path / "p.jsonl", place / "model"
     found = succeed("predict", place / "data.jsonl", "--model", model, "--out", out)
     assert "entities in 8 sentences" in found.stderr
@@ -136,8 +124,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(place, tmp_path, monkeypatch):
 
 
 def test_show_config_prints_complete_settings(place, tmp_path):
-    mine = tmp_path / "mine.toml"
-    mine.write_text('base = "ablation/12-joint"\n[training]\nlr = 0.5\n')
+    mine = write_text(tmp_path / "mine.toml", 'base = "ablation/12-joint"\n[training]\nlr = 0.5\n')
     done = succeed("train", "--config", mine, "--set", "encoder.path=2024", "--show-config")
     assert done.stdout == Settings.read(mine).with_overrides(["encoder.path=2024"]).to_toml()
     assert nestree("train", "--show-config").stdout == Settings.read("default").to_toml()
@@ -190,7 +177,7 @@ def test_what_goes_wrong_is_said_in_a_sentence(place, monkeypatch, arguments, me
     assert not (place / "m").exists()
 
 
-def test_analyses(place):
+def test_analyses_for_people_and_programs(place):
     few = ["--head-sharing-penalties", "0,100", "--trees", "1"]
     done = succeed("analyze", place / "data.jsonl", "--model", place / "model", *few)
     for title in ("Shared heads", "Most frequent head words", "Error distribution"):
@@ -200,9 +187,6 @@ def test_analyses(place):
     assert any("Lisbon" in line for line in drawing)
     bad = refuse("analyze", place / "data.jsonl", "--head-sharing-penalties", "a")
     assert bad == "--head-sharing-penalties a: write numbers with commas between them, such as 0,0.4,1."
-
-
-def test_analyses_for_programs(place):
     common = [place / "data.jsonl", "--model", place / "model", "--format", "json"]
     found = json.loads(nestree("analyze", *common, "--head-sharing-penalties", "-100,0,100").stdout)
     plain = json.loads(nestree("evaluate", *common, "--bootstrap", "0").stdout)

@@ -17,17 +17,7 @@ from tests.test_examples import ROOT, sessions
 
 TUTORIAL = sessions(ROOT / "docs" / "tutorial.md")
 ENCODER = "sentence-transformers/all-MiniLM-L6-v2"
-SMALL = [
-    "encoder.mix_layers=2",
-    "encoder.dropout=0",
-    "model.mlp_size=32",
-    "model.label_mlp_size=16",
-    "model.dropout=0",
-    "training.encoder_lr=2e-3",
-    "training.lr=5e-3",
-    "training.batch_words=30",
-    "training.epochs=6",
-]
+SMALL = [*tiny.SMALL, "training.batch_words=30", "training.epochs=6"]
 
 
 def test_the_tutorial_runs_from_its_beginning_to_its_end(tmp_path, monkeypatch):

@@ -43,11 +43,8 @@ def align(
 
 def phrases(document: Document) -> list[tuple[int, str, str]]:
     """The sentence, text and label of each entity."""
-    return [
-        (k, sentence.phrase(entity), entity.label)
-        for k, sentence in enumerate(document.sentences)
-        for entity in sentence.entities
-    ]
+    pairs = [(k, sentence, e) for k, sentence in enumerate(document.sentences) for e in sentence.entities]
+    return [(k, sentence.phrase(entity), entity.label) for k, sentence, entity in pairs]
 
 
 def at(place: str) -> tuple:
@@ -74,7 +71,7 @@ def test_spans_on_word_borders():
     assert not report.skipped
 
 
-def test_scores_and_extra_are_kept_and_styles_passed_on():
+def test_scores_extra_and_styles():
     document, _ = align("Ann left.", (0, 3, "PER", None, 0.5, {"id": "T1"}))
     (entity,) = document.sentences[0].entities
     assert (entity.score, entity.extra) == (0.5, {"id": "T1"})
@@ -83,12 +80,8 @@ def test_scores_and_extra_are_kept_and_styles_passed_on():
     for text in ("", "  \n\t "):
         document, report = align(text)
         assert (document.sentences, document.text, report.counts) == ((), text, {})
-
-
-def test_styles_that_would_fit_are_counted():
-    _, report = align(
-        "an IL-2-dependent cell, Hong-Kong", (3, 7, "A"), (24, 28, "B"), (24, 33, "C"), (4, 6, "D")
-    )
+    spans = (3, 7, "A"), (24, 28, "B"), (24, 33, "C"), (4, 6, "D")
+    _, report = align("an IL-2-dependent cell, Hong-Kong", *spans)
     assert report.counts == {WIDENED: 3}
     assert report.fitting_styles == {"ud": 2, "split-hyphens": 2}
 
@@ -147,21 +140,11 @@ def test_changes_to_spans_are_counted_with_their_places(text, spans, expected, c
 
 
 def test_heads():
-    document, report = align(
-        "the big Hong-Kong bank of China",
-        (0, 31, "ORG", (18, 22)),
-        (0, 31, "ORG", (8, 22)),  # two words: the head is left open
-        (4, 22, "ORG", (13, 17)),  # a part of a word
-        (0, 31, "ORG", (0, 31)),
-        (26, 31, "GPE"),
-    )
-    assert [(entity.head, entity.heads) for entity in document.sentences[0].entities] == [
-        (3, ()),
-        (None, (2, 3)),
-        (2, ()),
-        (None, (0, 1, 2, 3, 4, 5)),
-        (None, ()),
-    ]
+    spans = [(0, 31, "ORG", (18, 22)), (0, 31, "ORG", (8, 22))]  # of two words: the head is left open
+    spans += [(4, 22, "ORG", (13, 17)), (0, 31, "ORG", (0, 31)), (26, 31, "GPE")]  # first a part of a word
+    document, report = align("the big Hong-Kong bank of China", *spans)
+    heads = [(entity.head, entity.heads) for entity in document.sentences[0].entities]
+    assert heads == [(3, ()), (None, (2, 3)), (2, ()), (None, (0, 1, 2, 3, 4, 5)), (None, ())]
     assert not report.counts
     document, _ = align("One. Ann Li left.", (5, 11, "PER", (9, 11)))
     assert document.sentences[1].entities[0].head == 1
@@ -209,9 +192,8 @@ def test_invalid_spans_raise_or_are_skipped(message):
 
 
 SPANS = st.lists(st.tuples(st.integers(-2, 32), st.integers(-2, 32), st.sampled_from("AB")), max_size=6)
-TEXTS = st.lists(
-    st.sampled_from(["Ann", "U.S.", "do", "n't", "-", ".", " ", "\n", "\r\n", "é", "字", "?"])
-).map("".join)
+PIECES = ["Ann", "U.S.", "do", "n't", "-", ".", " ", "\n", "\r\n", "é", "字", "?"]
+TEXTS = st.lists(st.sampled_from(PIECES)).map("".join)
 
 
 @settings(max_examples=200, deadline=None)
@@ -257,22 +239,11 @@ def test_words_that_are_given_and_words_that_are_split_agree(annotated, sentence
     report, expected_report = ConversionReport(), ConversionReport()
     document = alignment.align(AnnotatedText(text, spans, "here", words=words, starts=starts), report)
     expected = alignment.align(AnnotatedText(text, spans, "here"), expected_report, "whitespace", sentences)
-    assert [(s.words, s.start, set(s.entities)) for s in document.sentences] == [
-        (s.words, s.start, set(s.entities)) for s in expected.sentences
-    ]
-    assert report.counts == expected_report.counts
-
-
-def test_given_words_and_heads_in_a_later_sentence():
-    spans = [(4, 13, "X", (8, 13)), (4, 13, "Y", (8, 9)), (2, 3, "PUNCT")]
-    words = [(0, 2), (4, 7), (8, 9), (10, 13)]
-    annotated = AnnotatedText(
-        "Hi. the A cat", [Mention(*s) for s in spans], "here", words=words, starts=[0, 1]
+    given, split_here = (
+        [(s.words, s.start, set(s.entities)) for s in d.sentences] for d in (document, expected)
     )
-    report = ConversionReport()
-    document = alignment.align(annotated, report)
-    assert [(e.head, e.heads) for e in document.sentences[1].entities] == [(None, (1, 2)), (1, ())]
-    assert report.counts == {"dropped: an entity that holds no word": 1}
+    assert given == split_here
+    assert report.counts == expected_report.counts
 
 
 @settings(max_examples=100, deadline=None)

@@ -23,10 +23,8 @@ def file(path: Path, *lines: str) -> Path:
     return path
 
 
-PLAIN = [
-    line("Ann met Bob in Rome", entity(0, 1), entity(2, 3), entity(4, 5, "GPE"), sent_id=f"p{n}")
-    for n in "12"
-]
+PERSONS = entity(0, 1), entity(2, 3), entity(4, 5, "GPE")
+PLAIN = [line("Ann met Bob in Rome", *PERSONS, sent_id=f"p{n}") for n in "12"]
 
 
 def kinds(report: Report) -> Counter[str]:
@@ -39,13 +37,6 @@ def test_data_without_problems(tmp_path):
     assert report.verdict == "No problems in 1 file, 2 sentences, 6 entities."
     assert report.as_text() == report.verdict
     assert not report.unreadable
-
-
-def test_line_breaks_in_data_do_not_break_lines(tmp_path):
-    bad = line("a b c", entity(0, 2, "X\n0 errors"), entity(1, 3, "X"), doc_id="d\nfake", sent_id="s")
-    text = check([file(tmp_path / "a.jsonl", bad)]).as_text()
-    assert r"X\n0 errors" in text
-    assert not any(part.startswith(("0 errors", "fake")) for part in text.splitlines())
 
 
 @pytest.mark.parametrize(
@@ -93,33 +84,45 @@ def test_each_kind_is_found_at_its_place(tmp_path, kind, bad, message):
     assert report.as_json()["findings"][0]["remedy"] == KINDS[kind].remedy
 
 
-def test_places_have_the_ids_of_sentences(tmp_path):
+def test_shown_places(tmp_path):
     path = file(tmp_path / "a.jsonl", line("a b", entity(0, 1), entity(0, 1), sent_id="s-7"), *PLAIN)
     assert [finding.place for finding in check([path]).findings] == [f"{path}, sentence 1 (s-7)"]
+    twice = line("a b", entity(0, 1), entity(0, 1))
+    report = check([file(tmp_path / "a.jsonl", *[twice] * 8)])
+    assert "and 3 more" in report.as_text()
+    assert report.as_text().count('0-1 PER "a"') == 5
+    assert report.as_text(None).count('0-1 PER "a"') == 8
+    assert len(report.as_json()["findings"]) == 8
+    bad = line("a b c", entity(0, 2, "X\n0 errors"), entity(1, 3, "X"), doc_id="d\nfake", sent_id="s")
+    text = check([file(tmp_path / "a.jsonl", bad)]).as_text()
+    assert r"X\n0 errors" in text
+    assert not any(part.startswith(("0 errors", "fake")) for part in text.splitlines())
 
 
-def test_rare_labels_with_a_typo(tmp_path):
+def test_rare_and_unseen_labels(tmp_path):
     many = [line("a b", entity(0, 1, "protein"), entity(1, 2, "PER"))] * 20
     path = file(tmp_path / "a.jsonl", *many, line("a b", entity(0, 1, "protien"), entity(1, 2, "PRE")))
     assert [(f.kind, f.message) for f in check([path]).findings] == [
         ("label-similar", "'protien' 1 time; 'protein' 20 times"),
         ("label-similar", "'PRE' 1 time; 'PER' 20 times"),
     ]
+    train = file(tmp_path / "train.jsonl", *PLAIN)
+    dev = file(tmp_path / "dev.jsonl", line("x", entity(0, 1, "NEW")), line("y", entity(0, 1, "NEW")))
+    report = check([train, dev])
+    (finding,) = report.findings
+    assert (finding.kind, finding.message) == ("label-unseen", "'NEW' 2 times")
+    assert finding.place == f"{dev}, sentence 1"
 
 
 def test_changes_in_reading(tmp_path):
-    record = {
-        "text": "Unbelievable news .",
-        "entities": [entity(2, 9), entity(13, 17, "X"), entity(13, 17, "X")],
-    }
+    entities = [entity(2, 9), entity(13, 17, "X"), entity(13, 17, "X")]
+    record = {"text": "Unbelievable news .", "entities": entities}
     path = file(tmp_path / "a.jsonl", json.dumps(record))
     report = check([path])
     assert kinds(report) == {"cuts-word": 1, "duplicate": 1, "label-once": 1}
     assert {f.place for f in report.findings if f.kind == "cuts-word"} == {f"{path}:1"}
-    blank = {
-        "text": "a  b",
-        "entities": [entity(1, 3, "X"), entity(0, 1, "X"), entity(0, 2, "Y"), entity(3, 4, "Y")],
-    }
+    entities = [entity(1, 3, "X"), entity(0, 1, "X"), entity(0, 2, "Y"), entity(3, 4, "Y")]
+    blank = {"text": "a  b", "entities": entities}
     report = check([file(tmp_path / "b.jsonl", json.dumps(blank))])
     assert kinds(report) == {"empty": 1, "changed": 1, "label-once": 1}
 
@@ -182,15 +185,6 @@ def test_leaks_between_files(tmp_path):
     assert kinds(check([file(tmp_path / "a.jsonl", LONG), file(tmp_path / "b.jsonl", LONG)])).total() == 2
 
 
-def test_labels_that_the_training_data_lacks(tmp_path):
-    train = file(tmp_path / "train.jsonl", *PLAIN)
-    dev = file(tmp_path / "dev.jsonl", line("x", entity(0, 1, "NEW")), line("y", entity(0, 1, "NEW")))
-    report = check([train, dev])
-    assert [(f.kind, f.place, f.message) for f in report.findings] == [
-        ("label-unseen", f"{dev}, sentence 1", "'NEW' 2 times")
-    ]
-
-
 def test_unreadable_files(tmp_path):
     bad = file(tmp_path / "bad.jsonl", line("a b", entity(0, 1), entity(0, 1)), *PLAIN)
     missing, empty = tmp_path / "missing.jsonl", file(tmp_path / "empty.jsonl", "")
@@ -198,15 +192,6 @@ def test_unreadable_files(tmp_path):
     assert kinds(report) == {"unreadable": 2, "duplicate": 1}
     assert report.unreadable
     assert report.verdict == "2 errors and 1 warning in 3 files, 3 sentences, 8 entities."
-
-
-def test_shown_places(tmp_path):
-    twice = line("a b", entity(0, 1), entity(0, 1))
-    report = check([file(tmp_path / "a.jsonl", *[twice] * 8)])
-    assert "and 3 more" in report.as_text()
-    assert report.as_text().count('0-1 PER "a"') == 5
-    assert report.as_text(None).count('0-1 PER "a"') == 8
-    assert len(report.as_json()["findings"]) == 8
 
 
 BEYOND_ASCII = "café Müller naïve Ångström “quoted” don’t 5° Ærø Über straße … €5 São 2×"

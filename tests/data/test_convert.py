@@ -44,9 +44,8 @@ def test_the_input_is_not_overwritten(tmp_path):
         (tmp_path, path),
         (tmp_path, tmp_path),
     ]:
-        with pytest.raises(
-            InputError, match=f"^{re.escape(str(target))} is the input. Write to another file.$"
-        ):
+        message = f"^{re.escape(str(target))} is the input. Write to another file.$"
+        with pytest.raises(InputError, match=message):
             convert(source, target, "jsonl", "jsonl", skip_bad=True)
     assert path.read_bytes() == COUNTED.read_bytes()
     conversion = convert(tmp_path, tmp_path / "new.jsonl")  # a new file in the folder that is read

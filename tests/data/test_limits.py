@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tracemalloc
 import zlib
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,19 +18,16 @@ from nestree.data.formats import read, write
 from nestree.data.io import ConversionReport
 from nestree.errors import DataError, InputError
 from nestree.types import Document, Entity, Sentence, crossing_pairs, depths
+from tests.tiny import write_text
 
 READ = "import sys; from nestree.data.formats import read; print(sum(1 for _ in read(*sys.argv[1:])))"
 
 
 def read_within(path: Path, format: str, memory: int) -> tuple[int, str]:
     """Read a file in a process with so many bytes of address space."""
-    done = subprocess.run(
-        [sys.executable, "-c", READ, str(path), format],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (memory, memory)),
-    )
+    limit = partial(resource.setrlimit, resource.RLIMIT_AS, (memory, memory))
+    command = [sys.executable, "-c", READ, str(path), format]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, preexec_fn=limit)
     return done.returncode, (done.stderr.splitlines() or [""])[-1]
 
 
@@ -47,39 +45,20 @@ def deep(depth: int, first: str, last: str) -> str:
     return "".join([first, '<cons sem="G#protein">a ' * depth, "</cons>" * depth, last])
 
 
+DEEP_GENIA = deep(300_000, "<set><article><sentence>", "</sentence></article></set>")
+DEEP_BIOC = deep(50_000, "<collection><document>", "</document></collection>")
 BOMBS = {
-    "nested JSON lines": (
-        "jsonl",
-        "a.jsonl",
-        nested_line(16_000),
-        "16,000 entities share a word.*max-nesting",
-    ),
-    "deep GENIA": (
-        "genia",
-        "a.xml",
-        deep(300_000, "<set><article><sentence>", "</sentence></article></set>"),
-        r"a.xml:1: more than 1,000 elements.*--max-xml-depth",
-    ),
-    "deep BioC": (
-        "bioc",
-        "a.xml",
-        deep(50_000, "<collection><document>", "</document></collection>"),
-        "more than 1,000 elements",
-    ),
-    "gaps in BioC": (
-        "bioc",
-        "a.xml",
-        gaps(1000),
-        "more than 1,000,000 characters of this document are missing",
-    ),
+    "nested JSON lines": ("jsonl", nested_line(16_000), "16,000 entities share a word.*max-nesting"),
+    "deep GENIA": ("genia", DEEP_GENIA, r"bomb:1: more than 1,000 elements.*--max-xml-depth"),
+    "deep BioC": ("bioc", DEEP_BIOC, "more than 1,000 elements"),
+    "gaps in BioC": ("bioc", gaps(1000), "more than 1,000,000 characters of this document are missing"),
 }
 
 
 @pytest.mark.parametrize("what", BOMBS)
 def test_small_files_do_not_fill_the_memory(tmp_path, what):
-    format, name, content, expected = BOMBS[what]
-    (tmp_path / name).write_text(content)
-    code, error = read_within(tmp_path / name, format, 700 * 2**20)
+    format, content, expected = BOMBS[what]
+    code, error = read_within(write_text(tmp_path / "bomb", content), format, 700 * 2**20)
     assert code == 1
     assert error.startswith("nestree.errors.DataError")
     with pytest.raises(DataError, match=expected):
@@ -97,15 +76,8 @@ DOCBINS = {
 @pytest.mark.parametrize("what", DOCBINS)
 def test_what_a_docbin_expands_to_is_counted_before_spacy_sees_it(tmp_path, what):
     srsly, _ = pytest.importorskip("srsly"), pytest.importorskip("spacy")
-    empty = {
-        "attrs": [65],
-        "tokens": b"",
-        "spaces": b"",
-        "lengths": b"",
-        "strings": [],
-        "cats": [],
-        "flags": [],
-    }
+    empty = dict.fromkeys(("tokens", "spaces", "lengths"), b"") | {"attrs": [65]}
+    empty |= {name: [] for name in ("strings", "cats", "flags")}
     (tmp_path / "a.spacy").write_bytes(zlib.compress(srsly.msgpack_dumps({**empty, **DOCBINS[what]}), 1))
     with pytest.raises(DataError, match=r"expands to more than 10,000,000 bytes.*--max-docbin-bytes"):
         list(read(tmp_path / "a.spacy", "spacy", max_docbin_bytes=10_000_000))
@@ -128,16 +100,12 @@ def test_limits_are_options_of_read_and_of_the_command_line(tmp_path):
         read(path, max_bytes=0)
 
 
-def test_a_limit_holds_in_the_reader_and_not_around_it(tmp_path):
-    path = tmp_path / "a.jsonl"
-    path.write_text(nested_line(3) * 2)
+def test_limits_of_a_reader(tmp_path):
+    path = write_text(tmp_path / "a.jsonl", nested_line(3) * 2)
     strict, lenient = read(path, max_nesting=3), read(path)
     assert next(strict) == next(lenient)
     path.write_text(nested_line(5))
     assert len(list(read(path))) == 1
-
-
-def test_a_sentence_that_nests_too_deep_can_be_skipped(tmp_path):
     path, report = tmp_path / "a.jsonl", ConversionReport(skip_bad=True)
     path.write_text(nested_line(101) + nested_line(100))
     assert [len(document.sentences[0].words) for document in read(path, report=report)] == [100]

@@ -26,21 +26,13 @@ SHARES = {"train": 80, "dev": 10, "test": 10}
 
 
 def documents(count: int, seed: int = 0) -> list[Document]:
-    rng = random.Random(seed)
-    return [
-        Document(
-            [
-                Sentence(
-                    [f"w{n}", "x"],
-                    [Entity(0, 1, rng.choice("AAAAAAAABBC"))] * (rng.random() < 0.8),
-                    id=f"{n}-{k}",
-                )
-                for k in range(rng.randint(1, 9))
-            ],
-            id=f"d{n}",
-        )
-        for n in range(count)
-    ]
+    rng, found = random.Random(seed), []
+    for n in range(count):
+        size = rng.randint(1, 9)
+        entities = [[Entity(0, 1, rng.choice("AAAAAAAABBC"))] * (rng.random() < 0.8) for _ in range(size)]
+        sentences = [Sentence([f"w{n}", "x"], each, id=f"{n}-{k}") for k, each in enumerate(entities)]
+        found.append(Document(sentences, id=f"d{n}"))
+    return found
 
 
 @settings(max_examples=100, deadline=None)
@@ -102,25 +94,16 @@ def test_documents_with_the_same_id_stay_together():
     assert [len(unit.documents) for unit in data_units] == [2] + [1] * 19
 
 
-def test_lists():
+def test_lists_and_impossible_splits():
     data_units = make_units(documents(4), "document")
-    assert split_by_lists(data_units, {"dev": ["d1"], "test": ["d3"]}, "train") == [
-        "train",
-        "dev",
-        "train",
-        "test",
-    ]
-    with pytest.raises(
-        InputError, match=r"'d1' is in the list of dev and in that of test. Take it out of one"
-    ):
+    found = split_by_lists(data_units, {"dev": ["d1"], "test": ["d3"]}, "train")
+    assert found == ["train", "dev", "train", "test"]
+    with pytest.raises(InputError, match=r"'d1' is in the list of dev and in that of test. Take it out"):
         split_by_lists(data_units, {"dev": ["d1"], "test": ["d1"]}, "train")
     with pytest.raises(InputError, match=r"the list of dev: 'd11' is not in the data. Is 'd1' meant\?"):
         split_by_lists(data_units, {"dev": ["d11"]}, "train")
     with pytest.raises(InputError, match="3 units are in no list, 'd0' first"):
         split_by_lists(data_units, {"dev": ["d1"]})
-
-
-def test_impossible_splits():
     with pytest.raises(InputError, match="too large to be added"):
         sizes({"train": 1e308, "dev": 1e308}, 10)
     data = documents(3)
@@ -132,9 +115,8 @@ def test_impossible_splits():
 
 def test_what_a_split_by_sentence_loses_is_counted():
     report = ConversionReport()
-    text = Document(
-        [Sentence(["a"], (), "a", [(0, 1)], 2), Sentence(["b"], (), "b", [(0, 1)], 4)], "- a b", "d"
-    )
+    sentences = [Sentence(["a"], (), "a", [(0, 1)], 2), Sentence(["b"], (), "b", [(0, 1)], 4)]
+    text = Document(sentences, "- a b", "d")
     data_units = make_units([text, Document((), id="e")], "sentence", report)
     assert report.counts == {
         "texts of documents taken apart into their sentences": 1,

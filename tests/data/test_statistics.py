@@ -55,9 +55,8 @@ def test_statistics_of_parts_add_up():
     parts = [statistics.count(documents[:1]), statistics.count(documents[1:])]
     assert parts[0] + parts[1] == statistics.count(documents)
     halves = [Document([s], id=d.id) for d in documents for s in d.sentences]  # by sentence
-    assert sum(
-        map(statistics.count, [[half] for half in halves]), statistics.Statistics()
-    ) == statistics.count(documents)
+    parts = (statistics.count([half]) for half in halves)
+    assert sum(parts, statistics.Statistics()) == statistics.count(documents)
 
 
 def test_the_table_has_a_column_for_each_part_and_one_for_all():
@@ -67,6 +66,8 @@ def test_the_table_has_a_column_for_each_part_and_one_for_all():
     assert [line.split() for line in text if "GPE" in line] == [["GPE|<b>", "1", "1", "2"]]
     assert not any(line.startswith("documents") for line in text)  # it names none
     assert len({len(line) for line in text if line[-1].isdigit()}) == 1
+    long = statistics.count([Document([Sentence(["w"] * 1200)])])
+    assert ["words", "1,200"] in [line.split() for line in statistics.as_text({"train": long}).splitlines()]
 
     marked = statistics.as_markdown({"train": part}).splitlines()
     assert marked[0] == "|  | train |"

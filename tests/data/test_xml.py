@@ -6,6 +6,7 @@ import pytest
 
 from nestree.data.io import limits, parse_events
 from nestree.errors import DataError
+from tests.tiny import write_text
 
 
 def told(path):
@@ -13,15 +14,10 @@ def told(path):
 
 
 def test_events_with_their_lines(tmp_path):
-    path = tmp_path / "a.xml"
-    path.write_text('<a x="1">\n<b>é&amp;</b></a>\n')
+    path = write_text(tmp_path / "a.xml", '<a x="1">\n<b>é&amp;</b></a>\n')
     found = list(parse_events(path))
-    assert [(e.kind, e.name) for e in found if e.kind != "text"] == [
-        ("start", "a"),
-        ("start", "b"),
-        ("end", "b"),
-        ("end", "a"),
-    ]
+    elements = [(e.kind, e.name) for e in found if e.kind != "text"]
+    assert elements == [("start", "a"), ("start", "b"), ("end", "b"), ("end", "a")]
     assert "".join(e.name for e in found if e.kind == "text") == "\né&"
     assert found[0].attributes == {"x": "1"}
     assert [e.line for e in found if e.name == "b"] == [2, 2]
@@ -35,21 +31,14 @@ def test_encodings_and_packed_files(tmp_path, encoding):
     assert [name for kind, name, _ in told(path) if kind == "text"] == ["é"]
 
 
-def test_long_files_come_piece_by_piece(tmp_path):
-    path = tmp_path / "a.xml"
-    path.write_text("<a>" + "<b>x</b>\n" * 20_000 + "</oops>")
+def test_long_files_and_long_lines(tmp_path):
+    path = write_text(tmp_path / "a.xml", "<a>" + "<b>x</b>\n" * 20_000 + "</oops>")
     found = parse_events(path)
     assert [next(found).name for _ in range(4)] == ["a", "b", "x", "b"]
     with pytest.raises(DataError, match=r"a.xml:20001: this is not well-formed XML"):
         list(found)
-
-
-def test_a_line_beyond_the_limit(tmp_path):
-    path = tmp_path / "a.xml"
-    path.write_text("<a>\n" + "x" * 200_000 + "\n</a>")
+    path = write_text(tmp_path / "a.xml", "<a>\n" + "x" * 200_000 + "\n</a>")
     assert len(told(path)) > 3
-    with (
-        limits(longest_line=100_000),
-        pytest.raises(DataError, match=r"a.xml:2: this line is longer than 100,000 bytes"),
-    ):
+    too_long = r"a.xml:2: this line is longer than 100,000 bytes"
+    with limits(longest_line=100_000), pytest.raises(DataError, match=too_long):
         told(path)

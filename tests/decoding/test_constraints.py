@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nestree.data.alignment import AnnotatedText, align
 from nestree.decoding import decode_batch, predictions
 from nestree.decoding.constraints import (
     Constraints,
@@ -15,7 +16,6 @@ from nestree.decoding.constraints import (
 )
 from nestree.errors import InputError
 from nestree.text import split, split_at_boundaries
-from nestree.types import Document, Sentence
 from tests.decoding.test_probabilities import SENTENCES, random_scores, settings_of
 from tests.test_losses import LABELS
 
@@ -24,19 +24,7 @@ texts = st.text("ab. \nC-", max_size=40).filter(str.strip)
 
 @given(texts, st.data())
 def test_words_at_characters(text, data):
-    document = Document(
-        tuple(
-            Sentence(
-                [text[i:j] for i, j in words],
-                (),
-                text[start:end],
-                [(i - start, j - start) for i, j in words],
-                start,
-            )
-            for start, end, words in split(text)
-        ),
-        text,
-    )
+    document = align(AnnotatedText(text, [], "here"))
     sentence = data.draw(st.sampled_from(document.sentences))
     start = data.draw(st.integers(0, len(text) - 1))
     end = data.draw(st.integers(start + 1, len(text)))
@@ -58,11 +46,8 @@ def test_words_at_characters(text, data):
     if low < high and text[low:high].strip():
         known = align_constraints(document, parse_char_spans([(low, high)], "known", text, ()), ())
         ((index, ([span], _)),) = known.items()
-        touched = [
-            word
-            for word, (i, j) in enumerate(sentence.offsets)
-            if sentence.start + i < high and low < sentence.start + j
-        ]
+        places = [(sentence.start + i, sentence.start + j) for i, j in sentence.offsets]
+        touched = [word for word, (i, j) in enumerate(places) if i < high and low < j]
         assert document.sentences[index] is sentence
         assert (span.start, span.end) == (touched[0], touched[-1] + 1)
 
@@ -74,9 +59,7 @@ def test_words_are_split_at_every_boundary_and_nowhere_else(text, spans):
     parts = split_at_boundaries(words, keep)
     assert all(i < j for i, j in parts)
     assert "".join(text[i:j] for i, j in parts) == "".join(text[i:j] for i, j in words)
-    new = {boundary for part in parts for boundary in part} - {
-        boundary for word in words for boundary in word
-    }
+    new = set().union(*parts) - set().union(*words)
     assert new == {boundary for span in keep for boundary in span if any(i < boundary < j for i, j in words)}
 
 
@@ -85,13 +68,9 @@ def test_words_are_split_at_every_boundary_and_nowhere_else(text, spans):
     [
         ([Known(0, 3)], [Forbidden(0, 3, l) for l in LABELS], "every label of it is forbidden"),
         ([Known(0, 3)], [Forbidden(0, 3, l) for l in [*LABELS, "A"]], "every label of it is forbidden"),
-        (
-            [Known(0, 2, "A"), Known(0, 2, "B")],
-            [],
-            "labels A and B, and this model gives a span one label",
-        ),
+        ([Known(0, 2, "A"), Known(0, 2, "B")], [], "labels A and B, and this model gives a span one label"),
     ],
-)
+)  # fmt: skip
 def test_contradictions_are_errors(known, forbidden, message):
     """Those between spans: tests/pipeline/test_pipeline.py."""
     one_label = "gives a span one label" in message

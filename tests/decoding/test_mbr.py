@@ -59,15 +59,9 @@ def test_no_set_of_entities_gains_more(variant, threshold):
 @pytest.mark.parametrize(("recipe", "weight", "penalty"), [("ablation/12-joint", 0, 0), ("default", 2, 1.5)])
 def test_heads_are_those_of_the_best_tree_with_these_entities_given_their_labels(recipe, weight, penalty):
     """Entities, and nobody else, pay for sharing a head; the head prior counts once for a span, whatever its labels."""
-    changes = {
-        "method": "mbr",
-        "threshold": 0.2,
-        "head_prior_weight": weight,
-        "head_sharing_penalty": penalty,
-    }
-    settings = Settings.read(recipe).with_overrides(
-        [f"decoding.{key}={value}" for key, value in changes.items()]
-    )
+    changes = ["method=mbr", "threshold=0.2"]
+    changes += [f"head_prior_weight={weight}", f"head_sharing_penalty={penalty}"]
+    settings = Settings.read(recipe).with_overrides([f"decoding.{change}" for change in changes])
     scores = random_scores(SENTENCES, settings, seed=5, std=1.5)
     found = predictions(decode_batch(scores, settings, TEMPERATURES, trees=True), LABELS, 5)
     number = 0
@@ -85,9 +79,8 @@ def test_heads_are_those_of_the_best_tree_with_these_entities_given_their_labels
             score = score - penalty * len(tree.lends & labels.keys())
             for (i, j), given in labels.items():
                 each = scores.labels.score_spans(b, i, j, spans[i, j]) / TEMPERATURES.label
-                score = score + sum(
-                    (each[l] - TEMPERATURES.label_logit_offset).sigmoid().log() for l in given
-                )
+                shifted = each - TEMPERATURES.label_logit_offset
+                score = score + sum(shifted[l].sigmoid().log() for l in given)
                 if weight:
                     score = score + weight * scores.head_prior[b, spans[i, j]].sigmoid().log()
             return float(score)
@@ -106,11 +99,8 @@ def test_heads_are_those_of_the_best_tree_with_these_entities_given_their_labels
 @pytest.mark.parametrize("label", ["softmax", "ranking"])
 def test_kernels_find_what_the_tensor_operations_find(label, threshold, std):
     changes = [f"loss.label={label}", "decoding.method=mbr", f"decoding.threshold={threshold}"]
-    changes += [
-        "decoding.head_prior_weight=1.5",
-        "decoding.head_sharing_penalty=0.7",
-        "decoding.non_entity_bias=0.2",
-    ]
+    others = ["head_prior_weight=1.5", "head_sharing_penalty=0.7", "non_entity_bias=0.2"]
+    changes += [f"decoding.{other}" for other in others]
     settings = Settings.read("default").with_overrides(changes)
     scores = random_scores(SENTENCES, settings, seed=7, std=std)
     assert mbr_kernels.supports(scores, settings)
@@ -125,23 +115,17 @@ def test_kernels_find_what_the_tensor_operations_find(label, threshold, std):
 
 
 def test_readings_are_in_order_and_checked():
-    rows = torch.tensor(
-        [[2, 1, 2, 1, 1], [2, 0, 1, 0, -1], [0, 0, 2, 0, 1], [2, 0, 3, 1, 2], [2, 0, 3, 0, 2]]
-    )
+    rows = [[2, 1, 2, 1, 1], [2, 0, 1, 0, -1], [0, 0, 2, 0, 1], [2, 0, 3, 1, 2], [2, 0, 3, 0, 2]]
+    rows = torch.tensor(rows)
     scores = torch.tensor([0.5, 0.25, 1.5, 0.75, 0.125])  # one rounded up too far
     found = predictions(DecodedBatch(rows, scores, None, None), LABELS, 4)
     a, b = LABELS[:2]
     assert [reading.entities for reading in found] == [
         (Entity(0, 2, a, 1, 1.0),),
         (),
-        (
-            Entity(0, 3, b, 2, 0.75),
-            Entity(0, 3, a, 2, 0.125),
-            Entity(0, 1, a, None, 0.25),
-            Entity(1, 2, b, 1, 0.5),
-        ),
+        (Entity(0, 3, b, 2, 0.75), Entity(0, 3, a, 2, 0.125), Entity(0, 1, a, None, 0.25), Entity(1, 2, b, 1, 0.5)),
         (),
-    ]
+    ]  # fmt: skip
     with pytest.raises(DataError, match="score nan of entity"):
         predictions(DecodedBatch(rows, scores * torch.nan, None, None), LABELS, 4)
     with pytest.raises(DataError, match="head 5 of entity"):

@@ -94,18 +94,11 @@ def by_hand(scores, b, n, settings, temperatures, known=(), forbidden=()):
 def everything(scores, settings, temperatures):
     """(b, i, j, label) -> probability, as the library computes it."""
     chances = span_marginals(scores, settings, temperatures)
-    spans = torch.tensor(
-        [
-            (b, i, j)
-            for b, n in enumerate(scores.lengths.tolist())
-            for i in range(n)
-            for j in range(i + 1, n + 1)
-        ]
-    )
+    sizes = enumerate(scores.lengths.tolist())
+    spans = torch.tensor([(b, i, j) for b, n in sizes for i in range(n) for j in range(i + 1, n + 1)])
     table = label_probabilities(scores, settings, temperatures, chances, spans)
-    return {
-        (*span, l): float(table[k, l]) for k, span in enumerate(spans.tolist()) for l in range(len(LABELS))
-    }
+    pairs = zip(spans.tolist(), table.tolist(), strict=True)
+    return {(*span, l): p for span, row in pairs for l, p in enumerate(row)}
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -171,9 +164,8 @@ def test_known_spans_are_predicted_and_forbidden_ones_are_not(variant, threshold
     model = settings_of(variant).model
     usable = {"viterbi": model.structure != "none", "mbr": True, "spans": model.mention != "score"}
     for method in [method for method in usable if usable[method]]:
-        settings = settings_of(variant).with_overrides(
-            [f"decoding.method={method}", f"decoding.threshold={threshold}"]
-        )
+        changes = [f"decoding.method={method}", f"decoding.threshold={threshold}"]
+        settings = settings_of(variant).with_overrides(changes)
         scores = random_scores(CONSTRAINED, settings, seed=2, std=1.5)
         constraints = Constraints(*zip(*CONSTRAINTS, strict=True))
         constrained = apply_constraints(scores, constraints, settings, LABELS)

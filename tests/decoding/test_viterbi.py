@@ -37,11 +37,8 @@ def by_hand(b: int, scores: Scores, n: int, settings: Settings) -> set[Entity]:
     one_score = settings.model.mention == "score"
     if not one_score:
         said[..., 0] += settings.decoding.non_entity_bias
-    yes = {
-        (i, j): one_score or bool(said[i, j, 1:].max() > said[i, j, 0])
-        for i in range(n)
-        for j in range(i + 1, n + 1)
-    }
+    cells = [(i, j) for i in range(n) for j in range(i + 1, n + 1)]
+    yes = {(i, j): one_score or bool(said[i, j, 1:].max() > said[i, j, 0]) for i, j in cells}
     if settings.model.structure == "none":
         kept = {(i, j, None) for (i, j), is_one in yes.items() if is_one}
     elif settings.decoding.method != "spans":

@@ -3,32 +3,15 @@
 from hypothesis import strategies as st
 
 from nestree.types import Entity, Sentence
+from tests.tiny import sentence
 
 # The worked example of docs/evaluation.md.
-WORDS = ["The", "president", "of", "the", "University", "of", "California", "met", "Iraqi", "army", "leaders"]
-GOLD = Sentence(
-    WORDS,
-    [
-        Entity(0, 7, "PER", head=1),
-        Entity(3, 7, "ORG", head=4),
-        Entity(6, 7, "GPE"),
-        Entity(6, 7, "GPE"),  # annotated twice
-        Entity(8, 11, "PER", head=10),
-        Entity(8, 10, "ORG", head=9),
-        Entity(8, 9, "GPE"),
-    ],
-)
-PREDICTED = Sentence(
-    WORDS,
-    [
-        Entity(0, 7, "PER", head=1),
-        Entity(4, 7, "ORG", head=4),  # without "the"
-        Entity(6, 7, "GPE"),
-        Entity(8, 11, "PER", head=9),  # "army", not "leaders"
-        Entity(8, 10, "GPE", head=9),  # not ORG
-        Entity(10, 11, "PER"),  # not there at all
-    ],
-)
+TEXT = "The president of the University of California met Iraqi army leaders"
+GOLD = sentence(
+    TEXT, "0-7@1 PER", "3-7@4 ORG", "6-7 GPE", "6-7 GPE", "8-11@10 PER", "8-10@9 ORG", "8-9 GPE"
+)  # California is annotated twice
+# "the University" without "the"; "army" as a head, not "leaders"; "Iraqi army" as GPE; "leaders" as an entity.
+PREDICTED = sentence(TEXT, "0-7@1 PER", "4-7@4 ORG", "6-7 GPE", "8-11@9 PER", "8-10@9 GPE", "10-11 PER")
 
 
 @st.composite

@@ -35,19 +35,14 @@ def entities(*keys):
     return [Entity(*key) for key in keys]
 
 
-def test_a_right_entity_has_its_depth_in_gold():
-    """Nothing was predicted around it, and yet no recall stands beside zero predictions."""
+def test_depth_and_nesting():
+    """Nothing was predicted around a right entity, and yet no recall stands beside zero predictions."""
     result = evaluate_entities(entities((0, 4, "A"), (1, 2, "B")), entities((1, 2, "B"), (2, 3, "B")))
     assert group_counts(result.depths) == {0: (0, 1, 1), 1: (1, 1, 1)}
     assert group_counts(result.nesting) == {"nested": (1, 1, 2), "flat": (0, 1, 0)}
-
-
-def test_nested_means_inside_around_or_on_the_same_span():
     spans = [(0, 2, "A"), (0, 2, "B"), (2, 4, "A"), (3, 5, "A"), (5, 8, "A"), (6, 7, "A")]
-    assert group_counts(evaluate_entities(entities(*spans)).nesting) == {
-        "nested": (0, 0, 4),
-        "flat": (0, 0, 2),
-    }
+    found = group_counts(evaluate_entities(entities(*spans)).nesting)
+    assert found == {"nested": (0, 0, 4), "flat": (0, 0, 2)}
 
 
 @pytest.mark.parametrize(
@@ -95,7 +90,7 @@ def test_heads_that_gold_leaves_open_are_left_out_and_counted():
     assert rows["accuracy, any annotated head"] == f"{heads.correct + 1} of {heads.judged + 1}"
 
 
-def test_heads_are_judged_by_span():
+def test_heads_are_judged_by_span_and_may_be_missing():
     one, two = entities((0, 2, "A", 1)), entities((0, 2, "A", 1), (0, 2, "B", 0))
     assert evaluate_entities(one, two).heads.correct == 0  # all must be right
     assert evaluate_entities(two, one).heads.correct == 1
@@ -106,9 +101,6 @@ def test_heads_are_judged_by_span():
     assert evaluate_entities(same_span, same_span).heads.shared == 0
     three = [*same_span, Entity(0, 3, "A", 1)]
     assert evaluate_entities(three, three).heads.shared == 3
-
-
-def test_missing_heads():
     headless = entities((0, 2, "A"), (1, 2, "A", 1))
     assert evaluate_entities(headless, headless).heads is None
     heads = evaluate_entities(headless, entities((0, 2, "A", 1))).heads
@@ -279,7 +271,7 @@ def evaluate_scores(*scored):
     return evaluate([Sentence(words, gold)], [Sentence(words, predicted)], resamples=0)
 
 
-def test_bins_and_errors_of_calibration():
+def test_calibration():
     scored = [(0.95, True), (0.85, True), (0.85, False), (1.0, True), (0.0, False), (None, True)]
     calibration = evaluate_scores(*scored).calibration
     bins = [(b.low, b.entities, b.precision) for b in calibration.bins]
@@ -291,15 +283,9 @@ def test_bins_and_errors_of_calibration():
     assert [(bin.low, bin.entities) for bin in bins] == [(0.2, 2), (0.3, 1), (0.9, 1)]
     unscored = evaluate_scores((None, True))
     assert (unscored.calibration, unscored.thresholds) == (None, {})
-
-
-def test_span_and_label_must_be_right():
     predicted = [Entity(0, 2, "A", score=0.9), Entity(0, 2, "B", score=0.4)]
     bins = evaluate_entities(entities((0, 2, "A")), predicted).calibration.bins
     assert [(b.score, b.precision) for b in bins] == [(0.4, 0), (0.9, 1)]
-
-
-def test_each_threshold_scores_what_it_keeps():
     scored = [(0.42, False), (0.55, True), (0.7, True), (0.7, False), (0.97, True), (None, True)]
     found = evaluate_scores(*scored)
     assert min(found.thresholds) == 0.4  # the highest that keeps all

@@ -13,14 +13,8 @@ def test_actors_that_share_a_gpu():
     from nestree.integrations.ray import Recognize, put_model
     from nestree.pipeline import load
 
-    places = [
-        f"{first}{second}"
-        for first in ("Port", "New", "Saint ")
-        for second in ("land", "ton", "bury", "ford")
-    ]
-    texts = [
-        f"The mayor of {place} met {n} members of the city council." for place in places for n in range(20)
-    ]
+    places = [a + b for a in ("Port", "New", "Saint ") for b in ("land", "ton", "bury", "ford")]
+    texts = [f"The mayor of {p} met {n} members of the city council." for p in places for n in range(20)]
     ray.init(num_cpus=2, num_gpus=1, include_dashboard=False, log_to_driver=False)
     try:
         rows = (

@@ -15,16 +15,12 @@ def collator(**options) -> Collator:
     return Collator(SubwordTokenizer(tiny.letter_tokenizer(), 20), ["A", "B"], **{"trees": True, **options})
 
 
-def test_padding_pooling_and_moving():
+def test_padding_pooling_windows_and_moving():
     batch = collator().words([Sentence(["ab", "c"]), Sentence(["d"])])
     assert (batch.sizes, batch.words, batch.windows) == ((2, 1), 3, None)
     assert batch.attention_mask.tolist() == [[1] * 5, [1] * 3 + [0] * 2]
-    assert batch.pooling[0].tolist() == [
-        [1, 0, 0, 0, 0],
-        [0, 0.5, 0.5, 0, 0],
-        [0, 0, 0, 1, 0],
-        [0, 0, 0, 0, 1],
-    ]
+    rows = [[1, 0, 0, 0, 0], [0, 0.5, 0.5, 0, 0], [0, 0, 0, 1, 0], [0, 0, 0, 0, 1]]
+    assert batch.pooling[0].tolist() == rows
     assert batch.pooling[1].tolist() == [[1, 0, 0, 0, 0], [0, 1, 0, 0, 0], [0, 0, 1, 0, 0], [0] * 5]
     with torch.inference_mode():
         assert not batch.map_tensors(torch.clone).pooling.is_inference()  # so that training can use it
@@ -32,9 +28,6 @@ def test_padding_pooling_and_moving():
     tensors = [moved.lengths, moved.subwords, moved.pooling, moved.shapes, moved.vectors, moved.gold.spans]
     assert all(tensor.device.type == "meta" for tensor in tensors)
     assert moved.gold.mentions == 1
-
-
-def test_windows_of_a_long_sentence_beside_short_ones():
     batch = collator().words([Sentence(["a"]), Sentence(["b"] * 30), Sentence(["c"])])
     rows = batch.windows.shape[1]
     assert batch.windows[:, 0].tolist() == [0, 1, 1 + rows]
@@ -46,11 +39,9 @@ def test_windows_of_a_long_sentence_beside_short_ones():
 
 
 def test_gold():
-    sentences = [
-        sentence("a b c", "0-2 A", "0-2 B", "2-3 B", "2-3 B"),
-        sentence("a b c", "0-2 A", "1-3 B"),
-        Sentence(["a"], complete=False),
-    ]
+    nested = sentence("a b c", "0-2 A", "0-2 B", "2-3 B", "2-3 B")
+    crossing = sentence("a b c", "0-2 A", "1-3 B")
+    sentences = [nested, crossing, Sentence(["a"], complete=False)]
     gold = collator().collate(sentences).gold
     assert gold.spans.tolist() == [[0, 0, 2], [0, 2, 3]]
     assert gold.labels.tolist() == [[True, True], [False, True]]

@@ -96,14 +96,11 @@ def test_dropout_changes_states_as_much_as_that_of_transformers(folders, family)
         assert not torch.equal(run(ours), run(ours))
 
 
-def test_distance_buckets_of_mpnet(folders):
+def test_distance_buckets_of_mpnet_in_inference_and_training(folders):
     position = torch.arange(300)
     encoder = AutoModel.from_pretrained(folders["mpnet"]).encoder
     expected = encoder.relative_position_bucket(position[None, :] - position[:, None])
     assert torch.equal(bert.distance_buckets(300, torch.device("cpu")), expected)
-
-
-def test_tables_made_in_inference_mode_serve_training(folders):
     model = load_pretrained(str(folders["mpnet"]))
     subwords, mask = inputs(13)
     bert.distance_buckets.cache_clear()
@@ -129,9 +126,7 @@ def test_states_in_bf16_are_those_of_transformers_in_bf16(folders, family):
         states = model.encoder.hidden_states(batch.subwords, batch.attention_mask)
     twin = AutoModel.from_pretrained(folders[family], dtype=torch.bfloat16).eval()
     with torch.no_grad():
-        expected = twin(
-            batch.subwords, attention_mask=batch.attention_mask, output_hidden_states=True
-        ).hidden_states
+        expected = twin(batch.subwords, batch.attention_mask, output_hidden_states=True).hidden_states
     for state, other in zip(states, expected[-len(states) :], strict=True):
         assert state.dtype == torch.float32
         assert (state - other.float())[mask].norm() < 0.015 * other[mask].float().norm()
@@ -190,9 +185,8 @@ def test_what_is_loaded_without_transformers_is_the_same(saved, tmp_path):
     folder, model = saved
     tokenizer, network = build_bert(folder)
     own = model.encoder.transformer
-    assert {name: p.shape for name, p in network.named_parameters()} == {
-        name: p.shape for name, p in own.named_parameters()
-    }
+    shapes, expected = ({name: p.shape for name, p in each.named_parameters()} for each in (network, own))
+    assert shapes == expected
     network.load_state_dict(own.state_dict())
     subwords, mask = inputs(9, own.config.pad_token_id)
     assert torch.equal(network.eval()(subwords, mask, 1)[0], own(subwords, mask, 1)[0])

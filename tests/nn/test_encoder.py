@@ -16,7 +16,7 @@ from nestree.errors import ModelError
 from nestree.nn.encoder import LockedDropout, ScalarMix, load_pretrained, max_input_length
 from nestree.types import Sentence
 from tests import tiny
-from tests.tiny import sentence
+from tests.tiny import sentence, write_text
 
 # DeBERTa in transformers uses what PyTorch will give up
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
@@ -55,9 +55,8 @@ def test_words_are_means_of_their_pieces(tmp_path, family):
     assert batch.subwords.shape == (1, 2 + 3 + 2 * blank)
     expected = model.tokenizer("ab c" if not blank else " ab c")["input_ids"]
     assert batch.subwords[0].tolist() == expected
-    states = (
-        AutoModel.from_pretrained(tmp_path).eval()(batch.subwords, output_hidden_states=True).hidden_states
-    )
+    reference = AutoModel.from_pretrained(tmp_path).eval()
+    states = reference(batch.subwords, output_hidden_states=True).hidden_states
     mixed = (states[-1] + states[-2])[0] / 2
     cut = 3 if blank else 2
     rows = [mixed[0], mixed[1 : 1 + cut].mean(0), mixed[1 + cut : -1].mean(0), mixed[-1]]
@@ -71,8 +70,7 @@ def test_words_are_means_of_their_pieces(tmp_path, family):
 
 def test_features_beside_and_above(tmp_path):
     folder = tiny.encoder(tmp_path / "encoder")
-    vectors = tmp_path / "vectors.txt"
-    vectors.write_text("lisbon 1 2 3\nthe 4 5 6\n", encoding="utf-8")
+    vectors = write_text(tmp_path / "vectors.txt", "lisbon 1 2 3\nthe 4 5 6\n")
     model = tiny.model(folder, "default", f"encoder.word_vectors={vectors}").eval()
     assert model.encoder.size == tiny.HIDDEN + 3 + 8
     batch = model.collate(tiny.SENTENCES)
@@ -101,7 +99,7 @@ def test_four_lstms_side_by_side(tmp_path):
         assert alone.words is alone.label_words
 
 
-def test_dropout_has_one_mask_per_sentence():
+def test_locked_dropout_and_scalar_mix():
     torch.manual_seed(0)
     dropout = LockedDropout(0.5)
     x = dropout(torch.ones(3, 4, 100))
@@ -110,9 +108,6 @@ def test_dropout_has_one_mask_per_sentence():
     assert not torch.equal(x[0], x[1])
     assert torch.equal(dropout.eval()(x), x)
     assert not bool(LockedDropout(0.9)(torch.full((1, 1, 9), torch.nan)).nan_to_num(1.0).eq(0).all())
-
-
-def test_layers_are_mixed_by_weights():
     mix = ScalarMix(2)
     layers = (torch.ones(1, 1, 1), torch.full((1, 1, 1), 3.0))
     assert mix(layers).item() == 2.0
@@ -137,6 +132,11 @@ def test_what_is_wrong_is_said(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(ModelError, match="no encoder found; in this folder"):
         load_pretrained(str(tmp_path / "empty"))
+    folder = tiny.encoder(tmp_path / "encoder")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 10**5}))
+    with pytest.raises(ModelError, match=r"num_hidden_layers is 100000, and model.safetensors has \d+"):
+        load_pretrained(str(folder))
 
 
 def with_code(folder, **config):
@@ -185,13 +185,3 @@ def test_code_is_not_needed_where_the_architecture_is_known(tmp_path, caplog, fa
     (tmp_path / "model" / "encoder" / "ran.py").touch()
     load(tmp_path / "model")
     assert "comes with Python code" in caplog.text
-
-
-def test_more_layers_than_weights_are_refused_before_they_are_built(tmp_path):
-    folder = tiny.encoder(tmp_path / "encoder")
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 10**5}))
-    with pytest.raises(
-        ModelError, match=r"num_hidden_layers is 100000, and model.safetensors has \d+ tensors"
-    ):
-        load_pretrained(str(folder))

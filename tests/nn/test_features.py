@@ -9,6 +9,7 @@ from nestree.nn.features import SHAPES, read_vectors, word_shape
 from nestree.nn.tokenizer import SubwordTokenizer
 from nestree.types import Sentence
 from tests import tiny
+from tests.tiny import write_text
 
 
 def test_shapes():
@@ -21,8 +22,7 @@ def test_shapes():
 
 
 def test_glove(tmp_path):
-    path = tmp_path / "glove.txt"
-    path.write_text("the 1 2.5\nof -1 3e-2\nthe 9 9\n\u2028 4 5\n", encoding="utf-8")
+    path = write_text(tmp_path / "glove.txt", "the 1 2.5\nof -1 3e-2\nthe 9 9\n\u2028 4 5\n")
     words, vectors = read_vectors(path)
     assert words == ("the", "of", "\u2028")
     np.testing.assert_allclose(vectors, [[1, 2.5], [-1, 0.03], [4, 5]])
@@ -46,25 +46,19 @@ def test_npy(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "message"),
     [
         ("the 1 2\nof 1\n", "glove.txt:2: 1 numbers instead of 2"),
         ("the 1 x\n", "glove.txt:1: 'the 1 x.n' is not a word and its numbers"),
         ("the\n", "glove.txt:1: 0 numbers instead of some"),
         ("", "no word vectors are in this file"),
+        (None, r'glove\.txt: word vectors cannot be read: No such file.*set it to ""'),
     ],
 )
-def test_what_is_wrong_with_a_file_is_said(tmp_path, text, words):
-    path = tmp_path / "glove.txt"
-    path.write_text(text, encoding="utf-8")
-    with pytest.raises(ModelError, match=words):
-        read_vectors(path)
-
-
-def test_a_missing_file(tmp_path):
-    with pytest.raises(
-        ModelError, match=r'glove\.txt: word vectors cannot be read: No such file.*set it to ""'
-    ):
+def test_what_is_wrong_with_a_file_is_said(tmp_path, text, message):
+    if text is not None:
+        (tmp_path / "glove.txt").write_text(text)
+    with pytest.raises(ModelError, match=message):
         read_vectors(tmp_path / "glove.txt")
 
 

@@ -49,9 +49,8 @@ def test_other_kernels_of_this_processor_when_forced(kernel):
         pytest.skip(f"this processor's other kernels: {[other.name for other in others]}")
     arguments = [__file__, "-q", "-k", "not forced and not a_model", "-p", "no:cacheprovider"]
     environment = {**os.environ, KERNEL_VARIABLE: kernel.name}
-    run = subprocess.run(
-        [sys.executable, "-m", "pytest", *arguments], env=environment, capture_output=True, text=True
-    )
+    command = [sys.executable, "-m", "pytest", *arguments]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert run.returncode == 0, run.stdout[-3000:]
 
 
@@ -85,9 +84,7 @@ def test_row_operations():
     random = np.random.default_rng(1)
     x = np.concatenate([random.normal(size=24), [-9, -4.5, -1e-6, 0, 1e-6, 4.5, 9, 300]]).astype(np.float32)
     y, other, weight, bias = random.normal(size=(4, 32)).astype(np.float32)
-    scores = np.full(
-        (5, 20), np.nan, np.float32
-    )  # four rows from the third number on, and what lies around them
+    scores = np.full((5, 20), np.nan, np.float32)  # four rows from the third number on, and what is around
     rows = scores.reshape(-1)[2:82].reshape(4, 20)
     rows[:, :11] = 3 * random.normal(size=(4, 11))
     rows[0, :3], rows[1, :2] = (-200, 90, 89), -np.inf
@@ -129,9 +126,8 @@ def compare(bert, sizes):
     subwords[~mask] = bert.config.pad_token_id
     reference = ReferenceBert(bert.config, bert.state_dict()).eval()
     with torch.inference_mode():
-        found, expected, exact = (
-            torch.stack(model(subwords, mask, 2)) for model in (to_int8(bert), reference, bert)
-        )
+        models = to_int8(bert), reference, bert
+        found, expected, exact = (torch.stack(model(subwords, mask, 2)) for model in models)
         with torch.autocast("cpu", torch.bfloat16):
             assert torch.equal(torch.stack(to_int8(bert)(subwords, mask, 2)), found)
     error = (found - expected)[:, mask].norm(dim=-1) / expected[:, mask].norm(dim=-1)
@@ -150,9 +146,7 @@ def test_layers_equal_the_reference(family, sizes, tmp_path):
     bert = load_pretrained(str(tiny.encoder(tmp_path, family, longest=128))).eval()
     assert isinstance(to_int8(bert), Int8Bert)
     error, rounding = compare(bert, sizes)
-    assert (
-        error.norm() < rounding.norm() / 3
-    )  # the only difference: queries are divided before they are rounded
+    assert error.norm() < rounding.norm() / 3  # queries are divided before they are rounded
     assert rounding.mean() < 0.02
 
 
@@ -177,14 +171,8 @@ def test_embeddings_equal_those_of_the_float_model(family, tmp_path):
 
 def bert_with_heads(size):
     """A BERT of one layer whose attention is not uniform, its heads of this size."""
-    config = BertConfig(
-        vocab_size=50,
-        hidden_size=96,
-        num_hidden_layers=1,
-        num_attention_heads=96 // size,
-        intermediate_size=64,
-        max_position_embeddings=128,
-    )
+    layers = {"num_hidden_layers": 1, "num_attention_heads": 96 // size, "intermediate_size": 64}
+    config = BertConfig(vocab_size=50, hidden_size=96, max_position_embeddings=128, **layers)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(size)
         model = BertModel(config, add_pooling_layer=False)
@@ -206,11 +194,7 @@ def test_heads_of_every_size_that_the_kernel_supports(size):
 def test_otherwise_only_linear_layers_are_in_8_bits(size, tmp_path):
     from nestree.nn.int8.modules import Int8LinearBert
 
-    bert = (
-        load_pretrained(str(tiny.encoder(tmp_path, size))).eval()
-        if size == "mpnet"
-        else bert_with_heads(size)
-    )
+    bert = bert_with_heads(size) if size == 12 else load_pretrained(str(tiny.encoder(tmp_path, size))).eval()
     assert isinstance(to_int8(bert), Int8LinearBert)
     error, rounding = compare(bert, [30, 7])
     assert error.max() < rounding.max() / 3
@@ -290,15 +274,8 @@ def test_scores_equal_the_reference(mention, rotary):
     settings = Settings.read("paper").model
     labeling = "none" if mention == "labels" else "head"
     sizes = {"mlp_size": 32, "label_mlp_size": 32, "rank": 32}
-    settings = replace(
-        settings,
-        mention=mention,
-        labeling=labeling,
-        rotary=rotary,
-        normalize=rotary,
-        structure="lexical",
-        **sizes,
-    )
+    settings = replace(settings, mention=mention, labeling=labeling, structure="lexical", **sizes)
+    settings = replace(settings, rotary=rotary, normalize=rotary)
     torch.manual_seed(4)
     scorer = Scorer(48, settings, 4).eval()
     lengths = torch.tensor([70, 1, 5, 2, 66, 30])
@@ -328,9 +305,8 @@ def test_scores_equal_the_reference(mention, rotary):
 
 def head_labels(labels, **sizes):
     """The labels of an int8 scorer with these sizes, for two sentences of eight words."""
-    settings = replace(
-        Settings.read("default").model, **{"mlp_size": 32, "label_mlp_size": 32, "rank": 32, **sizes}
-    )
+    sizes = {"mlp_size": 32, "label_mlp_size": 32, "rank": 32, **sizes}
+    settings = replace(Settings.read("default").model, **sizes)
     torch.manual_seed(5)
     int8 = to_int8(Scorer(48, settings, labels).eval())
     posts, words = torch.randn(2, 2, 9, 48)

@@ -59,9 +59,8 @@ def assert_same_scores(model, exported):
             arguments = b, torch.zeros_like(j), j, torch.zeros_like(j)
             with torch.inference_mode():
                 expected_labels = expected.labels.score_spans(*arguments)
-                torch.testing.assert_close(
-                    scores.labels.score_spans(*arguments), expected_labels, rtol=1e-4, atol=1e-4
-                )
+                found_labels = scores.labels.score_spans(*arguments)
+                torch.testing.assert_close(found_labels, expected_labels, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", list(SETTINGS))
@@ -90,9 +89,8 @@ def test_a_pipeline_works_as_without_it(pair):
         {"known": [(0, 3, "ORG")], "forbidden": [(13, 19)]},
     ):
         expected, found = ours(TEXT, **options), exported(TEXT, **options)
-        assert [(e.start, e.end, e.label, e.head) for e in found] == [
-            (e.start, e.end, e.label, e.head) for e in expected
-        ]
+        spans = [[(e.start, e.end, e.label, e.head) for e in document] for document in (found, expected)]
+        assert spans[0] == spans[1]
         assert [e.score for e in found] == pytest.approx([e.score for e in expected], abs=1e-3)
         trees = [[(s.tree.spans, s.tree.arcs, s.tree.root) for s in d.sentences] for d in (found, expected)]
         assert trees[0] == trees[1]
@@ -211,7 +209,5 @@ def test_what_is_refused(pair, tmp_path, monkeypatch):
             checkpoint.export(tiny.model(encoder, "default", *changes), tmp_path / "new")
     assert not (tmp_path / "new").exists()
     monkeypatch.setitem(__import__("sys").modules, "onnxruntime", None)
-    with pytest.raises(
-        InputError, match=r"onnxruntime, which is not installed: pip install 'nestree\[onnx\]'"
-    ):
+    with pytest.raises(InputError, match=r"onnxruntime, which is not installed: pip .*nestree\[onnx\]'"):
         nestree.load(pair[1])

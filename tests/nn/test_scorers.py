@@ -27,7 +27,7 @@ def one(x):
     return torch.cat([x, torch.ones(1)])
 
 
-def test_biaffine_by_hand():
+def test_biaffine_and_triaffine_by_hand(monkeypatch):
     torch.manual_seed(0)
     pairs = Biaffine(4, 3)
     left, right = torch.randn(2, 5, 4), torch.randn(2, 6, 4)
@@ -36,9 +36,6 @@ def test_biaffine_by_hand():
     expected = one(left[1, 2]) @ pairs.weight[2] @ one(right[1, 3])
     torch.testing.assert_close(scores[1, 2, 3, 2], expected)
     torch.testing.assert_close(pairs.score_pairs(left[:, 2], right[:, 3]), scores[:, 2, 3])
-
-
-def test_full_triaffine_by_hand(monkeypatch):
     torch.manual_seed(0)
     triples = FullTriaffine(3, 2)
     left, right, head = (torch.randn(7, 3) for _ in range(3))
@@ -51,15 +48,11 @@ def test_full_triaffine_by_hand(monkeypatch):
     spread = triples(*triples.prepare(left[:, None], right[:, None], head[None].expand(7, 7, 3)))
     torch.testing.assert_close(spread[torch.arange(7), torch.arange(7)], scores)
     assert triples(*triples.prepare(left[:0], right[:0], head[:0])).shape == (0, 2)
-
-
-def test_low_rank_triaffine_by_hand():
     torch.manual_seed(0)
     triples = LowRankTriaffine(3, 5, 2)
     left, right, head = (torch.randn(3) for _ in range(3))
-    factors = [
-        side.weight @ x + side.bias for side, x in zip(triples.sides, (left, right, head), strict=True)
-    ]
+    pairs = zip(triples.sides, (left, right, head), strict=True)
+    factors = [side.weight @ x + side.bias for side, x in pairs]
     expected = triples.out.weight @ (factors[0] * factors[1] * factors[2]) + triples.out.bias
     torch.testing.assert_close(triples(*triples.prepare(left, right, head)), expected)
 
@@ -86,16 +79,13 @@ def test_normalization_sees_the_cells_of_a_sentence_only():
     assert torch.equal(changed, found)
 
 
-def test_one_word_gives_plus_and_minus_one_and_still_learns():
+def test_normalization_of_few_cells():
     cells = torch.ones(1, 1, 2, dtype=torch.bool)
     found = normalize_scores(torch.tensor([[[-30.0, 50.0]]]), cells)
     torch.testing.assert_close(found, torch.tensor([[[-1.0, 1.0]]]), rtol=0.01, atol=0)
     scores = torch.tensor([[[0.3, -0.2]]], requires_grad=True)
     normalize_scores(scores, cells)[0, 0, 1].backward()
     assert float(scores.grad[0, 0, 1]) > 0.1
-
-
-def test_a_single_cell_and_equal_cells_give_zero_and_no_nan():
     for cells in (1, 5):
         scores = torch.full((1, cells), 3.0, requires_grad=True)
         found = normalize_scores(scores, torch.ones(1, cells, dtype=torch.bool))
@@ -180,9 +170,8 @@ def test_gradients_through_all_of_release_equal_finite_differences():
 
 def test_each_score_sees_its_own_vectors():
     torch.manual_seed(0)
-    scorer = Scorer(
-        6, Settings.read("release").with_overrides(["model.mlp_size=4", "model.label_mlp_size=3"]).model, 2
-    ).eval()
+    settings = Settings.read("release").with_overrides(["model.mlp_size=4", "model.label_mlp_size=3"])
+    scorer = Scorer(6, settings.model, 2).eval()
     lengths, place = torch.tensor([3]), [torch.tensor([k]) for k in (0, 0, 2, 1)]
     base = [torch.randn(1, 4, 6) for _ in range(4)]
 
@@ -191,11 +180,6 @@ def test_each_score_sees_its_own_vectors():
         return scores.arc, scores.mention, scores.labels.score_spans(*place)
 
     before = seen(base)
-    changed = [
-        [
-            not torch.equal(x, y)
-            for x, y in zip(before, seen([*base[:k], base[k] + 1, *base[k + 1 :]]), strict=True)
-        ]
-        for k in range(4)
-    ]
+    after = [seen([*base[:k], base[k] + 1, *base[k + 1 :]]) for k in range(4)]
+    changed = [[not torch.equal(x, y) for x, y in zip(before, each, strict=True)] for each in after]
     assert changed == [[True, False, False], [False, True, False], [False, False, True], [False, False, True]]

@@ -58,7 +58,7 @@ def check(document, text):
     json.loads(document.to_json())
 
 
-def test_a_string_gives_a_document_and_several_give_several(ner):
+def test_strings_give_documents_and_words_give_sentences(ner):
     one = ner(TEXT)
     assert isinstance(one, Document)
     check(one, TEXT)
@@ -72,9 +72,6 @@ def test_a_string_gives_a_document_and_several_give_several(ner):
     assert {(e.start, e.end) for e in one} <= {(c.start, c.end) for c in one.tree.constituents}
     assert ner(TEXT, trees=False).tree.constituents == ()
     assert ner(TEXT, trees=False).entities == one.entities
-
-
-def test_words_in_sentences_out(ner):
     found = ner.words([["the", "mayor", "of", "Lisbon"], ("she", "left")])
     assert [sentence.words for sentence in found] == [("the", "mayor", "of", "Lisbon"), ("she", "left")]
     assert (3, 4) in {(e.start, e.end) for e in found[0].entities}
@@ -110,13 +107,25 @@ def test_any_text(ner):
     check_text()
 
 
-def test_long_sentences_are_windowed_and_listed(model):
+def test_long_sentences_are_windowed_and_hold_what_is_known(model):
     text = "the mayor of Lisbon met the president and " * 30
     document = Pipeline(model, max_sentence_words=24)(text)
     check(document, text)
     assert [span.text for span in document.windowed_sentences] == [text.strip()]
     assert document.entities[-1].end > len(text) - 60
     assert Pipeline(model).split(text).windowed_sentences == ()
+    text = "the mayor of Lisbon met the president and " * 30
+    ner = Pipeline(model, max_sentence_words=24)
+    at = text.index("met", 600)
+    found = ner(text, known=[(at, at + 3, "LOC")])
+    assert ("LOC", at) in {(e.label, e.start) for e in found.entities}
+    assert crossing_pairs([x for s in found.sentences for x in s.entities]) == []
+    with pytest.raises(
+        InputError,
+        match=r"known entity \(0, 400\) \('the mayor of .*\) has 77 words, and no window .* sentence of 241 words "
+        r".* Set max_sentence_words to 241,",
+    ):
+        ner(text, known=[(0, 400)])
 
 
 def test_streams_are_lazy_and_keep_their_order(ner):
@@ -133,9 +142,8 @@ def test_streams_are_lazy_and_keep_their_order(ner):
     assert [d.text.split()[-1] for d in stream] == [str(k) for k in range(1, 40)]
     pulled.clear()
     progress: list[int] = []
-    batcher = Batcher(
-        ner, ner.split, PredictOptions(), max_words=20, batch_words=5, on_progress=progress.append
-    )
+    limits = {"max_words": 20, "batch_words": 5}
+    batcher = Batcher(ner, ner.split, PredictOptions(), **limits, on_progress=progress.append)
     (text, document), *rest = batcher.stream(texts())
     assert (document.text, len(rest)) == (text, 39)
     words = sum(len(sentence.words) for _, d in [(text, document), *rest] for sentence in d.sentences)
@@ -233,19 +241,12 @@ def test_wrong_options_are_errors(ner, options, message):
         list(ner.pipe(["a"], **options))
 
 
-def test_a_threshold_trades_recall_for_precision(ner):
+def test_thresholds_and_labels(ner):
     every, some = ner(TEXT).entities, ner(TEXT, threshold=0.9).entities
     assert {e.start for e in some} <= {e.start for e in every}
     assert len(some) < len(every)
     assert all(e.score >= 0.9 for e in some)
     assert ner(TEXT, threshold=Fraction(9, 10)).entities == some
-
-
-def labelled(document):
-    return [(e.start, e.end, label) for e in document for label in e.labels]
-
-
-def test_only_some_labels_and_thresholds_by_label(ner):
     every = labelled(ner(TEXT))
     assert {label for *_, label in every} > {"PER"}
     for labels in (["PER"], ["PER", "GPE"], "PER", []):
@@ -254,9 +255,8 @@ def test_only_some_labels_and_thresholds_by_label(ner):
     assert labelled(ner(TEXT, labels=(label for label in ["PER"]))) == labelled(ner(TEXT, labels=["PER"]))
     words = ner.words([TEXT.split()], labels=["GPE"])[0].entities
     assert {entity.label for entity in words} == {"GPE"}
-    scores = {
-        (e.start, e.end, label): p for e in ner(TEXT) for label, p in zip(e.labels, e.scores, strict=True)
-    }
+    pairs = [(e, pair) for e in ner(TEXT) for pair in zip(e.labels, e.scores, strict=True)]
+    scores = {(e.start, e.end, label): score for e, (label, score) in pairs}
     limit = sorted(p for (*_, label), p in scores.items() if label == "PER")[-1]
     found = labelled(ner(TEXT, threshold={"PER": limit}))
     assert found == [e for e in every if e[2] != "PER" or scores[e] >= limit] != every
@@ -268,12 +268,15 @@ def test_only_some_labels_and_thresholds_by_label(ner):
     assert (start, end, "PER") in labelled(known)  # what is known stays
 
 
+def labelled(document):
+    return [(e.start, e.end, label) for e in document for label in e.labels]
+
+
 def test_streams_of_pairs(ner):
     texts = ["Lisbon", "", "the mayor of Oslo"]
     pairs = list(ner.pipe(zip(texts, "abc", strict=True), as_tuples=True, batch_size=2, batch_words=3))
-    assert [(labelled(document), name) for document, name in pairs] == list(
-        zip(map(labelled, ner(texts)), "abc", strict=True)
-    )
+    expected = zip(map(labelled, ner(texts)), "abc", strict=True)
+    assert [(labelled(document), name) for document, name in pairs] == list(expected)
     skipped, kept = ner.pipe([(7, "bad"), ["Oslo", "good"]], as_tuples=True, on_error="skip")
     assert ("text 0 (7) failed" in skipped[0].extra["error"], skipped[1]) == (True, "bad")
     assert kept == (ner("Oslo"), "good")
@@ -316,10 +319,8 @@ def test_read_write_and_evaluate(ner, tmp_path, caplog):
     nestree.write(document, tmp_path / "a.jsonl")
     assert not caplog.messages
     nestree.write([document], tmp_path / "b.conll", "columns")
-    assert (
-        f"{tmp_path / 'b.conll'}: 2 trees not written: columns cannot hold them (document 1)"
-        in caplog.messages
-    )
+    lost = "2 trees not written: columns cannot hold them (document 1)"
+    assert f"{tmp_path / 'b.conll'}: {lost}" in caplog.messages
     (back,) = nestree.read(tmp_path / "a.jsonl")
     assert (labelled(back), back.text) == (labelled(document), TEXT)
     for predicted in (tmp_path / "a.jsonl", [back], back.sentences):
@@ -334,25 +335,19 @@ def test_read_write_and_evaluate(ner, tmp_path, caplog):
 # Constraints
 
 
-def test_what_is_known_is_found_with_its_label_and_head(ner):
+def test_known_and_forbidden_spans(ner):
     start = TEXT.index("two members of")
     found = ner(TEXT, known=[(start, start + 14, "GPE", TEXT.index("members"))])
     check(found, TEXT)
     entity = next(e for e in found.entities if e.start == start and e.end == start + 14)
     assert (entity.label, entity.head.text) == ("GPE", "members")
     assert entity.score == pytest.approx(1, abs=1e-4)
-
-
-def test_what_is_forbidden_is_not_found(ner):
     before = ner(TEXT).entities[0]
     after = ner(TEXT, forbidden=[(before.start, before.end)])
     check(after, TEXT)
     assert (before.start, before.end) not in {(e.start, e.end) for e in after.entities}
     other = ner(TEXT, forbidden=[(before.start, before.end, before.label)])
     assert (before.start, before.end, before.label) not in labelled(other)
-
-
-def test_known_spans_may_cut_words_and_join_sentences(ner):
     text = "He left Lisbon. Oslo-based police came."
     found = ner(text, known=[(8, 20, "ORG"), (21, 26)])
     check(found, text)
@@ -373,17 +368,14 @@ def test_known_spans_may_cut_words_and_join_sentences(ner):
         ([(0, 3, 7)], "label .* must be a string or None"),
         ([(0, 9, None, 30)], r"the head \(30, 31\) of known \(0, 9, None\) must lie in one word of it"),
         ([(0, 9, None, 0), (0, 9, None, 4)], r"two heads, characters \(0, 1\) and characters \(4, 5\)"),
-        (
-            [(0, 19, None, 4), (0, 9, None, 0)],
-            r"\(4, 5\) as its head, which lies in entity \(0, 9\) whose head",
-        ),
+        ([(0, 19, None, 4), (0, 9, None, 0)], r"\(4, 5\) as its head, which lies in entity \(0, 9\) whose head"),
         ([(0, 9, None, True)], "must be an offset in the text"),
         ([(0, 9, None, -1)], "must be an offset in the text"),
         ([(True, 9)], "two offsets"),
         ([(0, 9, None, "h")], "must be an offset in the text"),
         ([(0,)], r"must be \(start, end\), optionally more: \(start, end, label, head\)"),
     ],
-)
+)  # fmt: skip
 def test_invalid_known_spans_are_errors(ner, known, message):
     with pytest.raises(InputError, match=message):
         ner(TEXT, known=known)
@@ -403,9 +395,8 @@ def test_white_space_around_a_known_span_does_not_count(ner, blank):
     plain = ner(text, known=[mayor, lisbon])
     assert ner(text, known=[(0, 9 + len(blank)), (9, lisbon[1])]) == plain
     head = (*mayor, None, 4)
-    assert ner(text, known=[head, (0, 9 + len(blank), None, (4, 9 + len(blank))), lisbon]) == ner(
-        text, known=[head, lisbon]
-    )
+    same_head = (0, 9 + len(blank), None, (4, 9 + len(blank)))
+    assert ner(text, known=[head, same_head, lisbon]) == ner(text, known=[head, lisbon])
 
 
 def test_a_head_by_its_place_and_by_its_span_is_one_head_and_numbers_may_be_those_of_numpy(ner):
@@ -424,43 +415,20 @@ def test_a_head_by_its_place_and_by_its_span_is_one_head_and_numbers_may_be_thos
     ("call", "bad_values", "message"),
     [
         (lambda ner, bad: ner(bad), [None, 7, b"Lisbon"], "a text must be a string, and this is of type"),
-        (
-            lambda ner, bad: list(ner.pipe(bad)),
-            ["Oslo", b"Oslo", None],
-            "pipe takes several texts, .*Give a list",
-        ),
+        (lambda ner, bad: list(ner.pipe(bad)), ["Oslo", b"Oslo", None], "pipe takes several texts, .*Give a list"),
         (lambda ner, bad: ner.words(bad), ["the", 5, None, b"ab", Sentence(["a"])], "must be lists of words"),
         (
             lambda ner, bad: ner.words([["Lisbon"], bad]),
             ["the", 5, None, b"ab"],
             "each sentence must be a list of words|words must be strings in a",
         ),
-        (
-            lambda ner, bad: list(ner.pipe([bad], as_tuples=True)),
-            ["ab", "abc", 5],
-            r"item 0 must be \(text, any",
-        ),
+        (lambda ner, bad: list(ner.pipe([bad], as_tuples=True)), ["ab", "abc", 5], r"item 0 must be \(text, any"),
     ],
-)
+)  # fmt: skip
 def test_wrong_types_are_errors(ner, call, bad_values, message):
     for bad in bad_values:
         with pytest.raises(InputError, match=message):
             call(ner, bad)
-
-
-def test_what_is_known_in_a_long_sentence(model):
-    text = "the mayor of Lisbon met the president and " * 30
-    ner = Pipeline(model, max_sentence_words=24)
-    at = text.index("met", 600)
-    found = ner(text, known=[(at, at + 3, "LOC")])
-    assert ("LOC", at) in {(e.label, e.start) for e in found.entities}
-    assert crossing_pairs([x for s in found.sentences for x in s.entities]) == []
-    with pytest.raises(
-        InputError,
-        match=r"known entity \(0, 400\) \('the mayor of .*\) has 77 words, and no window .* sentence of 241 words "
-        r".* Set max_sentence_words to 241,",
-    ):
-        ner(text, known=[(0, 400)])
 
 
 def test_whatever_a_window_holds_can_be_known(model):

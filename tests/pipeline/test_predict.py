@@ -161,10 +161,9 @@ def test_constraints_are_counted_in_words_of_each_window(model):
         ([Known(1, 3, "PER", 2), Known(5, 8)], [Forbidden(2, 4, "ORG")]),
     ]
     crossing = {0: ([Known(1, 5), Known(4, 9)], [])}  # in no window together
+    options = PredictOptions(max_sentence_words=8)
     with pytest.raises(InputError, match="known entity 1-5 and entity 4-9 cross"):
-        predict(
-            model, [Sentence(["w"] * 12)], options=PredictOptions(max_sentence_words=8), constraints=crossing
-        )
+        predict(model, [Sentence(["w"] * 12)], options=options, constraints=crossing)
 
 
 # Threads

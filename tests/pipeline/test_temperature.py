@@ -48,10 +48,8 @@ def sample_entities(model, sentences, temperatures):
             entities = []
             for i, j, h in tree.spans:
                 yes = torch.rand(1, generator=generator) < said[b, i, j].softmax(-1)[1]
-                b_, i_, j_, h_ = (torch.tensor(k) for k in (b, i, j, h))
-                chance = label_log_probabilities(
-                    scores.labels.score_spans(b_, i_, j_, h_), model.settings, temperatures
-                ).exp()
+                logits = scores.labels.score_spans(*(torch.tensor(k) for k in (b, i, j, h)))
+                chance = label_log_probabilities(logits, model.settings, temperatures).exp()
                 drawn = torch.rand(len(chance), generator=generator) < chance
                 if model.settings.loss.label == "softmax":  # one of them, or none
                     none = (1 - chance.sum()).clamp(min=0)
@@ -123,9 +121,8 @@ def test_the_loss_is_that_of_probabilities_as_they_are_defined(recipe, model, mo
     temperatures, settings = Temperatures(0.7, 1.6, 1.3, 0.2), other.settings
     with torch.inference_mode():
         batch = collect_events(other, tiny.SENTENCES)
-        found = float(
-            nll(batch, head_span_probabilities(batch, settings, temperatures.tree), settings, temperatures)
-        )
+        spans = head_span_probabilities(batch, settings, temperatures.tree)
+        found = float(nll(batch, spans, settings, temperatures))
         scores = other(other.collate_words(tiny.SENTENCES))
         every = (torch.ones_like(scores.mention[..., 0]).triu(1) > 0).nonzero()
         before, after = (

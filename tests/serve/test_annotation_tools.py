@@ -26,24 +26,14 @@ CONFIG = """<View>
 
 def task(text: str = TEXT, id: int = 1) -> dict:
     """As Label Studio 1.23 serializes a task for /predict."""
-    return {
-        "id": id,
-        "data": {"body": text, "image": "x.png"},
-        "meta": {},
-        "created_at": "2026-01-05T10:00:00.000000Z",
-        "is_labeled": False,
-        "updated_by": None,
-        "comment_authors": [],
-    }
+    others = {"meta": {}, "is_labeled": False, "updated_by": None, "comment_authors": []}
+    data = {"body": text, "image": "x.png"}
+    return {"id": id, "data": data, "created_at": "2026-01-05T10:00:00.000000Z", **others}
 
 
 def predict_request(*tasks: dict, context: dict | None = None, config: str = CONFIG) -> dict:
-    return {
-        "tasks": list(tasks),
-        "project": "1.1767607200",
-        "label_config": config,
-        "params": {"login": None, "password": None, "context": context},
-    }
+    params = {"login": None, "password": None, "context": context}
+    return {"tasks": list(tasks), "project": "1.1767607200", "label_config": config, "params": params}
 
 
 def region(start: int, end: int, *labels: str, text: str | None = TEXT) -> dict:
@@ -132,7 +122,7 @@ def test_odd_contexts_are_ignored(client: TestClient, context):
     assert post(client, predict_request(task(), context=context), "/label-studio/predict").json() == free
 
 
-def test_requests_that_are_wrong(client: TestClient):
+def test_wrong_requests_and_events_that_are_ignored(client: TestClient):
     bad = task()
     bad["data"] = {"text": TEXT}
     response = post(client, predict_request(task(), bad), "/label-studio/predict")
@@ -140,9 +130,6 @@ def test_requests_that_are_wrong(client: TestClient):
     context = {"result": [{"type": "labels", "from_name": "ner", "value": {"start": "x", "labels": ["Per"]}}]}
     error_of(post(client, predict_request(task(), context=context), "/label-studio/predict"), 422, "invalid")
     error_of(post(client, {"tasks": 7}, "/label-studio/predict"), 422, "invalid")
-
-
-def test_events_and_training_are_accepted_and_ignored(client: TestClient):
     event = {"action": "ANNOTATION_CREATED", "task": task(), "annotation": {"result": [region(0, 3, "Per")]}}
     assert post(client, event, "/label-studio/webhook").status_code == 200
     for path in ("train", "delete", "duplicate_model", "job_status"):

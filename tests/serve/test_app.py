@@ -232,9 +232,7 @@ def test_loading_and_draining_answer_503(pipeline: Pipeline):
         app.state.service.queue.draining = True
         error_of(post(client, {"texts": ["a"]}), 503, "draining")
         error_of(client.get("/ready"), 503, "draining")
-        assert (
-            client.get("/ready").headers["Connection"] == "close"
-        )  # clients connect to another server at once
+        assert client.get("/ready").headers["Connection"] == "close"  # so that clients go elsewhere at once
 
 
 def test_texts_are_never_logged(serve, caplog, monkeypatch):

@@ -219,10 +219,8 @@ def test_a_selection_by_mouse_and_entities_that_cross(page, address):
     """As models without trees predict them: they cross, and have neither heads nor trees."""
     text = "one two three four"
     places = [(0, 7, "ORG"), (4, 13, "PER")]
-    entities = [
-        {"start": i, "end": j, "labels": [{"label": label, "score": 0.9}], "head": None}
-        for i, j, label in places
-    ]
+    labels = {label: [{"label": label, "score": 0.9}] for *_, label in places}
+    entities = [{"start": i, "end": j, "labels": labels[label], "head": None} for i, j, label in places]
     answer = {"model": "fake", "documents": [{"text": text, "entities": entities}]}
     page.route("**/v1/entities", lambda route: route.fulfill(json=answer))
     open_text(page, address, text)
@@ -283,9 +281,8 @@ def test_files(page, address, pipeline, tmp_path):
     assert read.text == text
     found = [(entity.start, entity.end, set(entity.labels)) for entity in read.entities]
     labels = [{one["label"] for one in entity["labels"]} for entity in document["entities"]]
-    assert found == [
-        (e["start"], e["end"], names) for e, names in zip(document["entities"], labels, strict=True)
-    ]
+    places = [(e["start"], e["end"]) for e in document["entities"]]
+    assert found == [(*place, names) for place, names in zip(places, labels, strict=True)]
     page.click("#copy")
     page.wait_for_selector("#status:has-text('Copied')")
     assert page.evaluate("navigator.clipboard.readText()") == text  # the format is still brat text

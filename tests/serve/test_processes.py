@@ -22,6 +22,7 @@ import pytest
 from nestree.pipeline import Pipeline
 from tests import tiny
 from tests.serve.conftest import same, until
+from tests.tiny import write_text
 
 TEXTS = [" ".join(sentence.words) for sentence in tiny.SENTENCES]
 
@@ -34,9 +35,8 @@ class Process:
         command = [sys.executable, "-m", "nestree", "serve", "--model", str(model), "--port", str(port)]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1", **environment}
         with log.open("w") as file:
-            self.process = subprocess.Popen(
-                [*command, "--device", "cpu", "-v", *options], stderr=file, env=environment
-            )
+            command += ["--device", "cpu", "-v", *options]
+            self.process = subprocess.Popen(command, stderr=file, env=environment)
         try:
             until(lambda: self.process.poll() is not None or "Serving" in log.read_text())
             self.port = int(re.search(r"Serving \S+ at http://[^:]+:(\d+)", log.read_text())[1])
@@ -46,13 +46,10 @@ class Process:
             raise
 
     def request(self, method: str, path: str, body: bytes | None = None, **headers: str) -> tuple[int, Any]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
-        try:
+        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)) as connection:
             connection.request(method, path, body, headers)
             response = connection.getresponse()
             content = response.read()
-        finally:
-            connection.close()
         return response.status, json.loads(content) if content.startswith((b"{", b"[")) else content.decode()
 
     def get(self, path: str) -> tuple[int, Any]:
@@ -264,8 +261,7 @@ def test_what_is_unsafe_or_impossible_is_refused(tiny_model: Path, tmp_path, opt
 
 
 def test_key_of_a_file_and_port_in_use(tiny_model: Path, tmp_path: Path, server: Process):
-    key = tmp_path / "key"
-    key.write_text("s3cret\n")
+    key = write_text(tmp_path / "key", "s3cret\n")
     with running(tiny_model, tmp_path / "log", "--host", "0.0.0.0", "--api-key-file", str(key)) as other:
         assert other.get("/info")[0] == 401
         assert other.request("GET", "/info", Authorization="Bearer s3cret")[0] == 200
@@ -278,9 +274,8 @@ def test_sigterm_while_the_model_loads_ends_with_exit_code_0(tmp_path):
     log = tmp_path / "log"
     for delay in (0.0, 0.2, 0.6):
         with log.open("w") as file:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "nestree", "serve", "--port", "0", "--device", "cpu"], stderr=file
-            )
+            command = [sys.executable, "-m", "nestree", "serve", "--port", "0", "--device", "cpu"]
+            process = subprocess.Popen(command, stderr=file)
         until(lambda process=process: process.poll() is not None or "Serving" in log.read_text())
         time.sleep(delay)
         process.terminate()

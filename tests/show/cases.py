@@ -47,41 +47,20 @@ def lexical_tree(n: int, rng: random.Random) -> Tree:
 
 
 WORDS = ["The", "president", "of", "the", "University", "of", "California"]
-PRESIDENT = Document(
-    [
-        Sentence(
-            WORDS,
-            [
-                Entity(0, 7, "PER", head=1, score=0.9),
-                Entity(3, 7, "ORG", head=4, score=0.8),
-                Entity(6, 7, "GPE", head=6, score=0.75),
-                Entity(6, 7, "LOC", head=6, score=0.25),
-            ],
-        )
-    ]
-)
-PARSED = Document(
-    [replace(PRESIDENT.sentences[0], tree=lexical_tree(len(WORDS), random.Random(0)), id="s1")], id="d1"
-)
+ENTITIES = (0, 7, "PER", 1, 0.9), (3, 7, "ORG", 4, 0.8), (6, 7, "GPE", 6, 0.75), (6, 7, "LOC", 6, 0.25)
+PRESIDENT = Document([Sentence(WORDS, [Entity(*values) for values in ENTITIES])])
+TREE = lexical_tree(len(WORDS), random.Random(0))
+PARSED = Document([replace(PRESIDENT.sentences[0], tree=TREE, id="s1")], id="d1")
 CROSSING = Document([Sentence(list("abc"), [Entity(0, 2, "X"), Entity(1, 3, "Y")], complete=False)])
+ARMY_TREE = ((0, 3, 2), (0, 2, 1), (0, 1, 0), (1, 2, 1), (2, 3, 2)), ((2, 1), (1, 0)), 2, (1.0, 0.93, 1, 1, 1)
 ARMY = Sentence(
     ["Iraqi", "army", "leaders"],
     [Entity(0, 3, "PER", head=2, score=0.9), Entity(0, 2, "ORG", head=1), Entity(0, 1, "GPE")],
-    tree=Tree(
-        ((0, 3, 2), (0, 2, 1), (0, 1, 0), (1, 2, 1), (2, 3, 2)), ((2, 1), (1, 0)), 2, (1.0, 0.93, 1, 1, 1)
-    ),
+    tree=Tree(*ARMY_TREE),
 )
-EVIL = Document(
-    [
-        Sentence(
-            HOSTILE,
-            [Entity(0, len(HOSTILE), "</title><script>"), Entity(2, 4, '"><img src=x>', head=3, score=0.5)],
-            id="</summary>",
-            tree=lexical_tree(len(HOSTILE), random.Random(1)),
-        )
-    ],
-    id="</section>",
-)
+EVIL_ENTITIES = Entity(0, len(HOSTILE), "</title><script>"), Entity(2, 4, '"><img src=x>', head=3, score=0.5)
+EVIL_TREE = lexical_tree(len(HOSTILE), random.Random(1))
+EVIL = Document([Sentence(HOSTILE, EVIL_ENTITIES, id="</summary>", tree=EVIL_TREE)], id="</section>")
 
 
 @st.composite
@@ -115,11 +94,8 @@ def documents(draw):
             text += draw(between) if k else ""
             offsets.append((len(text) - start, len(text) - start + len(word)))
             text += word
-        placed.append(
-            Sentence(
-                sentence.words, sentence.entities, text[start:], offsets, start, None, True, {}, sentence.tree
-            )
-        )
+        rest = (text[start:], offsets, start, None, True, {}, sentence.tree)
+        placed.append(Sentence(sentence.words, sentence.entities, *rest))
         text += draw(between)
     return Document(placed, text, id)
 

@@ -11,6 +11,7 @@ from nestree.report import to_html
 from nestree.show import draw_boxes, draw_page
 from nestree.types import Document, Entity, Sentence
 from tests.evaluation.cases import GOLD, PREDICTED
+from tests.tiny import write_text
 
 from .cases import CHROMIUM, CROSSING, EVIL, NEEDS_CHROMIUM, PARSED, PRESIDENT
 
@@ -65,8 +66,7 @@ document.getElementById('results').textContent = JSON.stringify(results);
 
 def open_page(folder, source):
     """The browser's console, and the results of PROBE."""
-    path = folder / "page.html"
-    path.write_text(source + PROBE, encoding="utf-8")
+    path = write_text(folder / "page.html", source + PROBE)
     command = [
         CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--dump-dom",
         "--disable-background-networking", "--no-first-run",

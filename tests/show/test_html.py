@@ -63,9 +63,8 @@ def test_crossing_entities_are_drawn_in_parts():
 
 
 def test_text_directions():
-    hebrew = Sentence(
-        ["שלום", "עולם", "U.S.A.", "5"], [Entity(0, 2, "A"), Entity(2, 3, "B"), Entity(3, 4, "C")]
-    )
+    entities = [Entity(0, 2, "A"), Entity(2, 3, "B"), Entity(3, 4, "C")]
+    hebrew = Sentence(["שלום", "עולם", "U.S.A.", "5"], entities)
     source = draw_boxes(Document([hebrew]))
     assert '<div class="text" dir="rtl">' in source
     directions = {label: values.get("dir") for *_, label, values in Page(source).boxes}
@@ -125,9 +124,8 @@ def test_pages_are_well_formed_and_need_no_other_files(shown):
 
 def test_the_head_and_foot_of_a_page():
     rome = Document([Sentence(["Rome"], [Entity(0, 1, "GPE")])])
-    source = draw_page(
-        [PRESIDENT, rome], "<b>", {"model": "gum-minilm", "data": "a&b.jsonl", "settings": "defaults"}
-    )
+    given = {"model": "gum-minilm", "data": "a&b.jsonl", "settings": "defaults"}
+    source = draw_page([PRESIDENT, rome], "<b>", given)
     legend = re.search(r'<ul class="legend".*?</ul>', source, re.S)[0]
     counts = re.findall(r"<bdi>(\w+)</bdi></b> <span>(\d+)</span>", legend)
     assert counts == [("GPE", "2"), ("PER", "1"), ("ORG", "1"), ("LOC", "1")]
@@ -155,15 +153,12 @@ def test_the_table_of_entities():
     ]
 
 
-def test_many_trees_are_folded():
+def test_trees_numbers_and_notes_of_a_page():
     few, many = draw_page([PARSED]), draw_page([PARSED] * 5)
     assert few.count('<details class="trees" open') == few.count("<svg") == 1
     assert (many.count('<details class="trees">'), many.count("<svg")) == (5, 5)
     links = re.findall('<a class="number" href="(.*?)"', many)
     assert links == [f"#d{k}s1" for k in range(1, 6)]
-
-
-def test_every_sentence_of_a_page_has_a_number():
     words = [Sentence(["a"]), Sentence(["b"]), Sentence(["c"])]
     source = draw_page([Document(words), PARSED])
     numbers = re.findall(r'<(?:span|a) class="number".*?>(\d+)</(?:span|a)>', source)
@@ -171,9 +166,6 @@ def test_every_sentence_of_a_page_has_a_number():
     assert source.count('<span class="s line">') == 2  # those that begin a line have a gap above
     assert "omitted where the line is too short" in source
     assert 'class="number"' not in draw_boxes(PRESIDENT)
-
-
-def test_notes():
     crossing, president = draw_page([CROSSING]), draw_page([PRESIDENT])
     assert "1 sentence is marked as incomplete" in crossing
     assert ["drawn in parts" in source for source in (crossing, president)] == [True, False]
@@ -194,22 +186,10 @@ def test_the_style_of_boxes_applies_to_nothing_else_in_a_notebook():
 
 VISION = {
     "normal": np.eye(3),
-    "protanopia": [
-        [0.152286, 1.052583, -0.204868],
-        [0.114503, 0.786281, 0.099216],
-        [-0.003882, -0.048116, 1.051998],
-    ],
-    "deuteranopia": [
-        [0.367322, 0.860646, -0.227968],
-        [0.280085, 0.672501, 0.047413],
-        [-0.01182, 0.04294, 0.968881],
-    ],
-    "tritanopia": [
-        [1.255528, -0.076749, -0.178779],
-        [-0.078411, 0.930809, 0.147602],
-        [0.004733, 0.691367, 0.3039],
-    ],
-}
+    "protanopia": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+    "deuteranopia": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.01182, 0.04294, 0.968881]],
+    "tritanopia": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.3039]],
+}  # fmt: skip
 XYZ = [[0.4124564, 0.3575761, 0.1804375], [0.2126729, 0.7151522, 0.072175], [0.0193339, 0.119192, 0.9503041]]
 
 
@@ -277,9 +257,8 @@ def test_words_lines_arcs_and_brackets():
     assert [text.text for text in of_class(root, "small")] == ["root", "1.00", ".93", "GPE", "ORG", "PER .90"]
     assert len(of_class(root, "bracket")) == 3
     assert len(of_class(root, "entity")) == 5  # three brackets, and two lines of the tree
-    assert root.get("aria-label") == (
-        "Tree of: Iraqi army leaders. Root: leaders. leaders governs army; army governs Iraqi."
-    )
+    arcs = "leaders governs army; army governs Iraqi."
+    assert root.get("aria-label") == f"Tree of: Iraqi army leaders. Root: leaders. {arcs}"
 
 
 def test_from_right_to_left():

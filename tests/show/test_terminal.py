@@ -43,7 +43,7 @@ def test_long_lines_are_wrapped_and_indented():
     assert "".join(lines).replace(" ", "") == f"a[{'b' * 50}|{'L' * 30}]c"
 
 
-def test_heads_are_underlined_and_brackets_colored_by_label():
+def test_heads_are_underlined_and_a_label_has_one_color():
     text = draw_document(PRESIDENT, 100)
     styles = [(text.plain[span.start : span.end], str(span.style)) for span in text.spans]
     underlined = [part for part, style in styles if "underline" in style]
@@ -52,6 +52,9 @@ def test_heads_are_underlined_and_brackets_colored_by_label():
     assert len(set(colors.values())) == 4
     closing = [style for part, style in styles if part == "]"]
     assert closing == [colors[name] for name in ("GPE .75", "ORG .80", "PER .90")]
+    text = draw_sentence(ARMY, 80)
+    styles = {text.plain[span.start : span.end]: str(span.style) for span in text.spans}
+    assert styles["┍"] == styles["╰─ ORG ──╯"] != styles["╰─── PER .90 ────╯"] == styles["┍━"]
 
 
 def test_line_ends_of_the_text_are_kept():
@@ -149,12 +152,6 @@ INCOMPLETE = {
 )
 def test_sentences(sentence, picture):
     assert draw_sentence(sentence, 80).plain == drawing(picture)
-
-
-def test_an_entity_has_one_color_in_the_tree_and_in_its_bracket():
-    text = draw_sentence(ARMY, 80)
-    styles = {text.plain[span.start : span.end]: str(span.style) for span in text.spans}
-    assert styles["┍"] == styles["╰─ ORG ──╯"] != styles["╰─── PER .90 ────╯"] == styles["┍━"]
 
 
 @pytest.mark.parametrize("n", [2, 5, 13, 40])

@@ -3,7 +3,6 @@
 import json
 import shutil
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -15,23 +14,12 @@ EPOCHS = 3
 
 
 @pytest.fixture(scope="session")
-def tiny_encoder(tmp_path_factory) -> Path:
-    return tiny.encoder(tmp_path_factory.mktemp("encoder") / "tiny")
-
-
-@pytest.fixture(scope="session")
 def settings(tiny_encoder) -> Callable[..., Settings]:
     """Three epochs of several updates, with dropout, so that chance matters."""
 
     def made(*changes: str) -> Settings:
-        return tiny.settings(
-            "default",
-            f"encoder.path={tiny_encoder}",
-            f"training.epochs={EPOCHS}",
-            "training.batch_words=15",
-            "encoder.dropout=0.1",
-            *changes,
-        )
+        short = f"training.epochs={EPOCHS}", "training.batch_words=15", "encoder.dropout=0.1"
+        return tiny.settings("default", f"encoder.path={tiny_encoder}", *short, *changes)
 
     return made
 

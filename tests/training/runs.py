@@ -24,11 +24,8 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
 def history(folder: Path) -> list[dict[str, Any]]:
     """The epochs in the log of a run, without times."""
     lines = [json.loads(line) for line in (folder / "training" / "log.jsonl").read_text().splitlines()]
-    return [
-        {name: value for name, value in line.items() if "seconds" not in name}
-        for line in lines
-        if line["event"] == "epoch"
-    ]
+    epochs = [line for line in lines if line["event"] == "epoch"]
+    return [{name: value for name, value in line.items() if "seconds" not in name} for line in epochs]
 
 
 def assert_same(folder: Path, other: Path) -> None:

@@ -13,7 +13,7 @@ from nestree.training.distill import Teachers
 from nestree.training.run_dir import Progress
 from nestree.training.step import GradientStep
 from nestree.training.train import make_accelerator
-from tests.training.test_step import Notes, assert_equal, gradients, make_updater
+from tests.training.test_step import Notes, assert_equal, gradients
 
 CLOSE = {"rtol": 1e-3, "atol": 1e-5}
 
@@ -103,28 +103,6 @@ def test_graphs_are_dropped_before_batches_are_split(both, monkeypatch):
     assert_equal(gradients(captured, [[0, 1, 2]]), expected, **CLOSE)
     assert captured.graphs is None
     assert captured.progress.microbatches == 1
-
-
-def test_a_capture_leaves_the_random_state(data, settings, monkeypatch):
-    monkeypatch.setattr("nestree.training.step.can_capture", lambda model: True)
-    monkeypatch.setattr(cuda_graphs, "USES_BEFORE_CAPTURE", 2)
-    changes = ["training.rho=1e-9", "training.perturbation=sam", "training.cuda_graphs=true"]
-    updater = make_updater(settings("encoder.dropout=0.3", "model.dropout=0.3", *changes), data)
-    seen, add = [], updater.add_gradients
-
-    def watched(piece, scale):
-        found = add(piece, scale)
-        seen.append(float(found["joint"]))
-        return found
-
-    monkeypatch.setattr(updater, "add_gradients", watched)
-    for _ in range(4):
-        updater.gradients([[0, 1, 2], [3, 4]], 7)
-    assert len(updater.graphs.graphs) == 2
-    assert len(seen) == 16
-    assert seen == pytest.approx(seen[:2] * 8, rel=1e-5)  # both pieces, in both passes, each time
-    updater.gradients([[0, 1, 2], [3, 4]], 8)
-    assert seen[-1] != pytest.approx(seen[1], rel=1e-5), "there is something to draw"
 
 
 def test_graphs_are_dropped_for_an_evaluation(both):

@@ -26,7 +26,7 @@ def numbered(count: int, per_document: int = 1) -> list[Document]:
     return [Document(tuple(sentences[k : k + per_document]), id=f"d{k}") for k in starts]
 
 
-def test_dev_split_by_seed_and_by_document():
+def test_dev_data_is_split_by_seed_and_document_from_complete_sentences():
     first, again, other = (make_corpus(numbered(100), None, seed=seed) for seed in (1, 1, 2))
     assert (len(first.train), len(first.dev)) == (85, 15)
     assert not set(first.train) & set(first.dev)
@@ -37,9 +37,6 @@ def test_dev_split_by_seed_and_by_document():
     assert not {document[s] for s in split.train} & {document[s] for s in split.dev}
     with pytest.raises(TrainingError, match=r"too little to set dev data aside: 3 sentences. Name"):
         make_corpus(numbered(3), None, seed=1)
-
-
-def test_dev_data_is_drawn_from_complete_sentences():
     partial = [replace(s, complete=False) for d in numbered(40) for s in d.sentences]
     mixed = [*numbered(40), *(Document((s,), id=f"p{k}") for k, s in enumerate(partial))]
     for documents_ in (mixed, [replace(d, id=None) for d in mixed]):
@@ -76,9 +73,8 @@ def test_long_sentences_are_cut_between_entities():
     assert second.forbidden == ((110, 112),)
     assert not second.complete
     assert third.entities == (Entity(109, 110, "A"),)
-    assert re.search(
-        "2 training sentences have more than 200 words.* 1 left out.* 500 words: w0 w1", data.notes[0]
-    )
+    too_long = "2 training sentences have more than 200 words.* 1 left out.* 500 words: w0 w1"
+    assert re.search(too_long, data.notes[0])
 
 
 def test_labels_of_training_data_by_frequency():
@@ -165,16 +161,13 @@ def test_each_sentence_is_in_one_batch_within_the_budget(words):
     assert all(sum(LENGTHS[k] for k in batch) <= words or len(batch) == 1 for batch in found)
 
 
-def test_batches_are_full_and_hardly_padded():
+def test_batches_are_full_and_follow_from_seed_and_epoch():
     found = batches(LENGTHS, 500, seed=3, epoch=1)
     assert len(found) <= 1.15 * sum(LENGTHS) / 500 + 1
     assert sum(len(batch) * max(LENGTHS[k] for k in batch) for batch in found) < 1.2 * sum(LENGTHS)
     lengths = [20] * 50 + [300]
     for batch in batches(lengths, 1200, seed=1, epoch=1):
         assert len(batch) == 1 or len(batch) * max(lengths[k] for k in batch) <= 2 * 1200
-
-
-def test_order_of_batches_follows_from_seed_and_epoch():
     first = batches(LENGTHS, 500, seed=3, epoch=1)
     assert batches(LENGTHS, 500, seed=3, epoch=1) == first
     for other in (batches(LENGTHS, 500, seed=3, epoch=2), batches(LENGTHS, 500, seed=4, epoch=1)):

@@ -28,11 +28,6 @@ TEXTS = [Sentence(text.split()) for text in ("Lisbon", "she left", "the Lisbon m
 TEMPERATURES = Temperatures(mention=0.7, label=1.3, tree=0.8, label_logit_offset=0.2)
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tiny.encoder(tmp_path_factory.mktemp("encoder"))
-
-
 def teacher(folder, seed: int, labels: list[str], *changes: str) -> Recognizer:
     torch.manual_seed(seed)
     model = Recognizer(tiny.settings("default", "model.normalize=false", *changes), labels, folder).eval()
@@ -97,9 +92,9 @@ def table_of(model: Recognizer, scores: Scores, b: int, n: int) -> Tensor:
 
 
 @pytest.mark.parametrize(("kind", "teachers"), [("sigmoid", 2), ("ranking", 1), ("softmax", 2)])
-def test_cross_entropy_and_gradient_equal_those_over_all_labelled_trees(folder, kind, teachers):
+def test_cross_entropy_and_gradient_equal_those_over_all_labelled_trees(tiny_encoder, kind, teachers):
     orders = {1: LABELS, 2: LABELS[::-1]}
-    made = [teacher(folder, k + 1, orders[k + 1], f"loss.label={kind}") for k in range(teachers)]
+    made = [teacher(tiny_encoder, k + 1, orders[k + 1], f"loss.label={kind}") for k in range(teachers)]
     settings = tiny.settings("default", f"loss.label={kind}", "model.head_prior=false")
     scores = student_scores(TEXTS)
     given = lessons(made)
@@ -123,9 +118,9 @@ def test_cross_entropy_and_gradient_equal_those_over_all_labelled_trees(folder, 
         torch.testing.assert_close(mine, its, rtol=1e-5, atol=1e-5)
 
 
-def test_trees_alone_diverge_by_what_treecrf_says(folder):
+def test_trees_alone_diverge_by_what_treecrf_says(tiny_encoder):
     """Without labels, the cross-entropy is a divergence of trees, and of what their spans say."""
-    model = teacher(folder, 3, LABELS)
+    model = teacher(tiny_encoder, 3, LABELS)
     model.temperatures = Temperatures()
     texts = [Sentence(["the", "mayor", "of", "Lisbon", "met", "police", "in", "Oslo"]), TEXTS[2]]
     given = lessons([model], texts)
@@ -157,19 +152,19 @@ CORPUS = Corpus(EIGHT, EIGHT, tuple(tiny.LABELS))
 
 
 @pytest.fixture(scope="module")
-def master(folder):
-    return tiny.learned(folder, updates=60)
+def master(tiny_encoder):
+    return tiny.learned(tiny_encoder, updates=60)
 
 
 @pytest.mark.parametrize("hard", [False, True])
-def test_a_student_finds_in_texts_what_its_teacher_finds_there(folder, master, tmp_path, hard):
+def test_a_student_finds_in_texts_what_its_teacher_finds_there(tiny_encoder, master, tmp_path, hard):
     labelled = Corpus(EIGHT[:1], EIGHT, ("PER", "GPE"))
     texts = [replace(sentence, entities=()) for sentence in EIGHT] * 4
     as_they_are = {"labeled_copies": 1, "augmentation_rate": 0}
     corpus, given = distill.make_teachers(labelled, texts, [master], hard=hard, **as_they_are)
     assert (given is None) == hard
     short = ["training.epochs=20", "training.batch_words=60"]
-    settings = tiny.settings("default", f"encoder.path={folder}", *short)
+    settings = tiny.settings("default", f"encoder.path={tiny_encoder}", *short)
     result = training.fit(settings, corpus, tmp_path / "student", device="cpu", teachers=given)
     student = checkpoint.load(result.folder)
     expected = predict(master, tiny.SENTENCES)
@@ -211,14 +206,14 @@ def test_without_punctuation_entities_and_heads_move_along():
         (tiny.LABELS, [], 2, "--hard takes what one teacher finds, and 2"),
     ],
 )
-def test_what_cannot_be_distilled(folder, labels, changes, number, message):
-    teachers = [teacher(folder, 1, labels, *changes)] * number
+def test_what_cannot_be_distilled(tiny_encoder, labels, changes, number, message):
+    teachers = [teacher(tiny_encoder, 1, labels, *changes)] * number
     with pytest.raises(TrainingError, match=message):
         distill.make_teachers(CORPUS, [], teachers, hard=number > 1)
 
 
-def test_a_student_of_one_label_per_span_learns_only_from_such_teachers(folder, master, tmp_path):
+def test_a_student_of_one_label_per_span_learns_only_from_such_teachers(tiny_encoder, master, tmp_path):
     corpus, given = distill.make_teachers(CORPUS, [], [master])
-    settings = tiny.settings("default", f"encoder.path={folder}", "loss.label=softmax")
+    settings = tiny.settings("default", f"encoder.path={tiny_encoder}", "loss.label=softmax")
     with pytest.raises(TrainingError, match="a teacher gives several"):
         training.fit(settings, corpus, tmp_path / "student", teachers=given)

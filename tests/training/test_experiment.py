@@ -22,7 +22,7 @@ from nestree.training.experiment import (
     table,
 )
 from nestree.training.run_dir import RunDir
-from tests.cli.run import nestree, refuse
+from tests.cli.run import nestree, refuse, succeed
 
 RUN = """
 import json, sys
@@ -160,7 +160,7 @@ def test_runs_of_an_experiment_that_was_killed_are_waited_for(runs, stubs):
     assert any(line.startswith(f"finished  {runs[0].name}: {scores}") for line in said)
 
 
-def test_results_of_other_settings_do_not_count(runs, data, tmp_path):
+def test_results_of_other_settings_or_data_do_not_count(runs, data, tmp_path, stubs):
     runs[2].folder.mkdir(parents=True)
     (runs[2].folder / "config.toml").write_text(runs[2].settings.to_toml(), encoding="utf-8")
     again = run_specs(tmp_path / "out", ["default"], {"toy": data}, [2], ["training.epochs=3"])
@@ -171,9 +171,6 @@ def test_results_of_other_settings_do_not_count(runs, data, tmp_path):
     assert run_specs(tmp_path / "out", ["default"], {"toy": data}, [2], ["training.epochs=3"])[0] == runs[2]
     with pytest.raises(InputError, match=r"seed-2 was trained with .*epochs = 3, and now it is 4\. Give"):
         run_specs(tmp_path / "out", ["default"], {"toy": data}, [2], ["training.epochs=4"])
-
-
-def test_results_of_other_data_do_not_count(runs, data, tmp_path, stubs):
     run_all(runs[:1], 1, lambda line: None)
     path = next(iter(data_files(data).values()))
     path.write_bytes(path.read_bytes() + b"\n")
@@ -181,16 +178,22 @@ def test_results_of_other_data_do_not_count(runs, data, tmp_path, stubs):
         run_specs(tmp_path / "out", ["default"], {"toy": data}, [2], ["training.epochs=3"])
 
 
-def test_every_run_needs_a_name_of_its_own(data, tmp_path):
+def test_every_run_and_part_of_data_is_named_once(data, tmp_path):
     for recipes, seeds in ((["ablation/12-joint", "ablation/12-joint"], [1]), (["default"], [3, 3])):
         with pytest.raises(InputError, match="is named twice"):
             run_specs(tmp_path, recipes, {"toy": data}, seeds)
+    names = [path.name for path in data_files(data).values()]
+    assert names == ["train.jsonl.gz", "dev.jsonl.gz", "test.jsonl.gz"]
+    (data / "dev.json").touch()
+    with pytest.raises(InputError, match=r"several files for dev: dev.json, dev.jsonl.gz"):
+        data_files(data)
+    with pytest.raises(InputError, match="has no file called train"):
+        data_files(tmp_path)
 
 
 def test_the_command_shows_the_table(data, stubs, tmp_path):
     arguments = ["experiment", tmp_path / "out", "--data", f"toy={data}", "--seeds", "1,3"]
-    done = nestree(*arguments, "--format", "json")
-    assert done.exit_code == 0, done.stderr
+    done = succeed(*arguments, "--format", "json")
     (found,) = json.loads(done.stdout)
     assert (found["data"], found["recipe"], found["seeds"]) == ("toy", "default", [1, 3])
     mean, deviation = pytest.approx(70), pytest.approx(200**0.5)
@@ -235,13 +238,3 @@ def test_data_without_test_or_dev_is_told(data, stubs, tmp_path):
     said = nestree(*arguments).stderr
     assert f"toy: {data} has no file called dev. A share of train takes its place." in said
     assert f"toy: {data} has no file called test. Its numbers are those of dev" in said
-
-
-def test_parts_of_a_data_set(data, tmp_path):
-    names = [path.name for path in data_files(data).values()]
-    assert names == ["train.jsonl.gz", "dev.jsonl.gz", "test.jsonl.gz"]
-    (data / "dev.json").touch()
-    with pytest.raises(InputError, match=r"several files for dev: dev.json, dev.jsonl.gz"):
-        data_files(data)
-    with pytest.raises(InputError, match="has no file called train"):
-        data_files(tmp_path)

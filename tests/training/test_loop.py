@@ -58,16 +58,13 @@ def done(settings, data, tmp_path_factory):
     return folder, run(settings(), data, folder, callbacks=recorder), recorder
 
 
-def test_a_run_leaves_a_model_that_predicts(done, data):
+def test_a_run_reports_its_progress_and_leaves_a_model_that_predicts(done, data):
     folder, result, _ = done
     model = checkpoint.load(folder)
     assert model.labels == data.labels
     scores = evaluate(data.dev, predict(model, data.dev), resamples=0).entities
     assert scores.f1 == result.evaluation.entities.f1
     assert f" | {100 * scores.f1:.2f} |" in (folder / "README.md").read_text()
-
-
-def test_progress_has_loss_speed_and_time_left(done):
     folder, result, recorder = done
     assert [end.epoch for end in recorder.ends] == [1, 2, 3] == [line["epoch"] for line in history(folder)]
     assert recorder.steps[0].losses.keys() == {"loss", "joint", "head_prior", "head_regularization", "kl"}
@@ -130,9 +127,8 @@ def test_train_on_documents_adapts_to_small_data_and_is_resumed(tiny_encoder, tm
     recorder = Recorder()
     train(DOCUMENTS, resume=True, callbacks=recorder, **given)
     assert recorder.says("this run is finished (all epochs are done)")
-    assert (
-        "on documents in memory. Continue it with nestree.train(" in nestree("train", "--resume", out).stderr
-    )
+    resumed = nestree("train", "--resume", out).stderr
+    assert "on documents in memory. Continue it with nestree.train(" in resumed
 
 
 def test_train_explains_wrong_arguments(tmp_path):
@@ -378,9 +374,8 @@ def test_two_processes_take_the_steps_of_one(without_chance, data, tmp_path):
     options = "--train train.jsonl --dev dev.jsonl --out two --config settings.toml --device cpu"
     command = [sys.executable, "-m", *LAUNCH, "-m", "nestree", "train", *options.split()]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240, check=False
-    )
+    how = {"capture_output": True, "text": True, "timeout": 240}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, **how)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("2 processes share each update.") == 1  # one of them reports
     assert json.loads((two / "training" / "log.jsonl").read_text().splitlines()[0])["processes"] == 2

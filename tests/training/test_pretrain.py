@@ -13,7 +13,8 @@ from nestree.training import pretrain as mlm
 from nestree.training.pretrain import MASK_RATE, MaskedTexts, pretrain
 from nestree.types import Sentence
 from tests import tiny
-from tests.cli.run import nestree, refuse
+from tests.cli.run import refuse, succeed
+from tests.tiny import write_text
 
 MANY = tiny.SENTENCES * 12
 
@@ -21,11 +22,6 @@ MANY = tiny.SENTENCES * 12
 @pytest.fixture(scope="module", params=["mpnet", "roberta"])  # subwords of letters and of bytes
 def folder(request, tmp_path_factory):
     return tiny.encoder(tmp_path_factory.mktemp("encoder"), request.param)
-
-
-@pytest.fixture(scope="module")
-def bert(tmp_path_factory):
-    return tiny.encoder(tmp_path_factory.mktemp("encoder"))
 
 
 @pytest.fixture
@@ -48,11 +44,8 @@ def unmasked_windows(texts, monkeypatch):
     monkeypatch.setattr(mlm, "MASK_RATE", 1e-12)
     monkeypatch.setattr(mlm, "MASKED", -1.0)
     monkeypatch.setattr(mlm, "REPLACED", 0.0)
-    return [
-        subwords[attention].tolist()
-        for task in texts.tasks()
-        for subwords, attention in zip(task.subwords, task.attention, strict=True)
-    ]
+    windows = [pair for task in texts.tasks() for pair in zip(task.subwords, task.attention, strict=True)]
+    return [subwords[attention].tolist() for subwords, attention in windows]
 
 
 def test_every_word_is_read_once_in_each_pass(texts, monkeypatch):
@@ -70,7 +63,7 @@ def test_every_word_is_read_once_in_each_pass(texts, monkeypatch):
     assert len(in_order[0]) <= texts.splitter.room - 5
 
 
-def test_shares_of_masked_words(tokenizer):
+def test_masked_words_have_their_shares_and_long_words_fit(tokenizer):
     texts = masked_texts(tokenizer, 512)
     asked = real = masked = same = 0
     for _ in range(20):
@@ -90,6 +83,8 @@ def test_shares_of_masked_words(tokenizer):
     assert asked / real == pytest.approx(MASK_RATE, abs=0.03)
     assert masked / asked == pytest.approx(0.8, abs=0.04)
     assert same / asked == pytest.approx(0.1, abs=0.04)  # the last tenth is another piece
+    texts = masked_texts(tokenizer, 32, [Sentence(("a" * 5000, "b", "c" * 700))])
+    assert all(task.subwords.shape[1] <= 32 for task in texts.tasks())
 
 
 def test_whole_words_are_masked_and_at_least_one(texts):
@@ -104,11 +99,6 @@ def test_whole_words_are_masked_and_at_least_one(texts):
     assert all((texts.mask_window(k, k + 1)[1] >= 0).any() for k in range(20))  # of one word, that one
 
 
-def test_very_long_words_fit(tokenizer):
-    texts = masked_texts(tokenizer, 32, [Sentence(("a" * 5000, "b", "c" * 700))])
-    assert all(task.subwords.shape[1] <= 32 for task in texts.tasks())
-
-
 def test_it_learns_and_is_an_encoder(folder, tmp_path, caplog):
     losses, new = {}, tmp_path / "new"
     pretrain(str(folder), MANY, new, 20, 1, "cpu", lambda step: losses.update({step.passes: step.loss}))
@@ -121,10 +111,10 @@ def test_it_learns_and_is_an_encoder(folder, tmp_path, caplog):
     assert len({path.stat().st_mode for path in new.iterdir()}) == 1  # all files have the same permissions
 
 
-def test_the_same_seed_gives_the_same_encoder(bert, tmp_path):
+def test_the_same_seed_gives_the_same_encoder(tiny_encoder, tmp_path):
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
-        pretrain(str(bert), MANY[:1], tmp_path / name, passes=1, seed=seed, device="cpu")
-    encoders = (bert, tmp_path / "a", tmp_path / "b", tmp_path / "c")
+        pretrain(str(tiny_encoder), MANY[:1], tmp_path / name, passes=1, seed=seed, device="cpu")
+    encoders = (tiny_encoder, tmp_path / "a", tmp_path / "b", tmp_path / "c")
     before, a, b, c = (load_pretrained(str(path)).get_input_embeddings().weight for path in encoders)
     assert torch.equal(a, b)
     assert not torch.equal(a, c)
@@ -136,49 +126,47 @@ def never():
     yield
 
 
-def test_errors_are_found_before_anything_is_read(bert, tmp_path, tiny_model):
+def test_errors_are_found_before_anything_is_read(tiny_encoder, tmp_path, tiny_model):
     (tmp_path / "file").write_text("mine")
     with pytest.raises(InputError, match="is a file, and a directory is needed"):
-        pretrain(str(bert), never(), tmp_path / "file", device="cpu")
+        pretrain(str(tiny_encoder), never(), tmp_path / "file", device="cpu")
     assert (tmp_path / "file").read_text() == "mine"
     with pytest.raises(InputError, match="is a model of nestree"):
         pretrain(str(tiny_model), never(), tmp_path / "new", device="cpu")
-    tokenizer, network = load_tokenizer(str(bert)), load_pretrained(str(bert))
+    tokenizer, network = load_tokenizer(str(tiny_encoder)), load_pretrained(str(tiny_encoder))
     tokenizer.mask_token = None
     with pytest.raises(InputError, match="has no mask token"):
         mlm.check_encoder(tokenizer, network, "odd")
     network.config.hidden_size += 1
     with pytest.raises(InputError, match="have 32 dimensions and its states 33"):
-        mlm.check_encoder(load_tokenizer(str(bert)), network, "odd")
+        mlm.check_encoder(load_tokenizer(str(tiny_encoder)), network, "odd")
     with pytest.raises(InputError, match="no words to read"):
-        pretrain(str(bert), [], tmp_path / "new", device="cpu")
+        pretrain(str(tiny_encoder), [], tmp_path / "new", device="cpu")
     assert not (tmp_path / "new").exists()
 
 
-def test_nan_loss_and_out_of_memory(bert, tmp_path, monkeypatch):
+def test_nan_loss_and_out_of_memory(tiny_encoder, tmp_path, monkeypatch):
     learned = mlm.mlm_loss
     monkeypatch.setattr(mlm, "mlm_loss", lambda *given: learned(*given) * torch.nan)
     with pytest.raises(TrainingError, match="the loss became nan by update"):
-        pretrain(str(bert), MANY, tmp_path / "new", device="cpu")
+        pretrain(str(tiny_encoder), MANY, tmp_path / "new", device="cpu")
 
     def too_large(*_):
         raise RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 9 bytes.")
 
     monkeypatch.setattr(mlm, "mlm_loss", too_large)
     with pytest.raises(TrainingError, match="not enough memory on cpu for 32 windows of 64 subwords"):
-        pretrain(str(bert), MANY, tmp_path / "new", device="cpu")
+        pretrain(str(tiny_encoder), MANY, tmp_path / "new", device="cpu")
     assert not (tmp_path / "new").exists()
 
 
-def test_the_command_reads_texts_and_data(bert, tmp_path):
+def test_the_command_reads_texts_and_data(tiny_encoder, tmp_path):
     (tmp_path / "texts").mkdir()
     (tmp_path / "texts" / "one.txt").write_text("The University of California spoke. It rained in Berlin.\n")
     (tmp_path / "texts" / "odd.xyz").write_text("nothing")
-    data = tmp_path / "data.jsonl"
-    data.write_text('{"words": ["in", "Rome"], "entities": []}\n')
-    options = ("--out", tmp_path / "new", "--encoder", bert, "--device", "cpu")
-    done = nestree("pretrain", "--passes", 2, tmp_path / "texts", data, *options)
-    assert done.exit_code == 0, done.stderr
+    data = write_text(tmp_path / "data.jsonl", '{"words": ["in", "Rome"], "entities": []}\n')
+    options = ("--out", tmp_path / "new", "--encoder", tiny_encoder, "--device", "cpu")
+    done = succeed("pretrain", "--passes", 2, tmp_path / "texts", data, *options)
     for part in ("13 words in 3 sentences, to be read 2 times", "odd.xyz", "pass 2:"):
         assert part in done.stderr
     assert "shards" not in done.stderr

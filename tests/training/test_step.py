@@ -46,7 +46,7 @@ def assert_equal(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor], rtol=1e
         torch.testing.assert_close(a[name], b[name], rtol=rtol, atol=atol, msg=name)
 
 
-def test_microbatches_and_accumulated_batches_add_up(updater):
+def test_gradients_add_up_and_are_divided_by_all_mentions(updater):
     whole = gradients(updater, [list(range(8))])
     assert max(gradient.abs().max() for gradient in whole.values()) > 0.01
     for cut in (2, 3, 8):
@@ -54,9 +54,6 @@ def test_microbatches_and_accumulated_batches_add_up(updater):
         assert_equal(gradients(updater, [list(range(8))]), whole)
     updater.progress.microbatches = 1
     assert_equal(gradients(updater, [[0, 1], [2, 3, 4], [5, 6, 7]]), whole)
-
-
-def test_losses_are_divided_by_the_mentions_of_the_whole_update(updater):
     one = gradients(updater, [[0]])  # three mentions
     none = gradients(updater, [[4]])  # none: divided by 1, not by 0
     both = gradients(updater, [[0], [4]])

@@ -42,12 +42,8 @@ def normal_scores(lengths: Sequence[int], n: int | None, std: float, seed: int) 
         (i <= h) & (h < j) & (j <= size),
     ]
     generator = torch.Generator().manual_seed(seed)
-    return [
-        torch.where(
-            cells, std * torch.randn(cells.shape, generator=generator, dtype=torch.float64), torch.nan
-        )
-        for cells in in_a_tree
-    ]
+    scores = [std * torch.randn(c.shape, generator=generator, dtype=torch.float64) for c in in_a_tree]
+    return [torch.where(cells, each, torch.nan) for cells, each in zip(in_a_tree, scores, strict=True)]
 
 
 # Batches of special potentials, every length from 1 to 6

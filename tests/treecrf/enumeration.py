@@ -87,9 +87,8 @@ class Enumerated:
     def __init__(self, scores: dict[str, Tensor], length: int):
         self.scores, self.length, self.lexical = scores, length, "arc" in scores
         self.trees = lexical_trees(length) if self.lexical else plain_trees(length)
-        self.cells = {
-            name: mask_of(name, length, self.lexical) for name in scores
-        }  # name -> [trees, parts, axes]
+        # name -> [trees, parts, axes]
+        self.cells = {name: mask_of(name, length, self.lexical) for name in scores}
         self.tree_scores = sum(self.read(name).sum(-1) for name in scores)  # [trees]
         self.possible = self.tree_scores > FORBIDDEN
 
@@ -106,9 +105,8 @@ class Enumerated:
 
     def probabilities(self) -> Tensor:
         """[trees]"""
-        return torch.zeros(len(self.trees), dtype=torch.float64).masked_scatter(
-            self.possible, self.log_probabilities().exp()
-        )
+        zeros = torch.zeros(len(self.trees), dtype=torch.float64)
+        return zeros.masked_scatter(self.possible, self.log_probabilities().exp())
 
     def marginals(self) -> dict[str, Tensor]:
         """name -> the probability that a tree contains this part, in the shape of the scores."""
@@ -138,7 +136,5 @@ class Enumerated:
 def enumerate_batch(potentials, lengths) -> list[Enumerated]:
     """One distribution for each sentence of a batch. `potentials` is a NamedTuple of tensors or None."""
     given = {name: t for name, t in potentials._asdict().items() if t is not None}
-    return [
-        Enumerated({name: t[b].double() for name, t in given.items()}, int(length))
-        for b, length in enumerate(lengths)
-    ]
+    scores = [{name: t[b].double() for name, t in given.items()} for b in range(len(lengths))]
+    return [Enumerated(each, int(length)) for each, length in zip(scores, lengths, strict=True)]

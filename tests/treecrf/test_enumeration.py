@@ -24,15 +24,7 @@ from nestree.treecrf import (
     sample_trees,
     use_backend,
 )
-from tests.treecrf.cases import (
-    EVERY_LENGTH,
-    SMALL,
-    leaves,
-    lexical,
-    parts_of,
-    plain,
-    score_of,
-)
+from tests.treecrf.cases import EVERY_LENGTH, SMALL, leaves, lexical, parts_of, plain, score_of
 from tests.treecrf.enumeration import Enumerated, enumerate_batch
 
 SEVERAL = [[], [], [(0, 2)], [(1, 3), (1, 4)], [(0, 3), (1, 3), (3, 5)], [(2, 6), (3, 5)]]  # for EVERY_LENGTH
@@ -49,13 +41,9 @@ def oracles(name: str) -> list[Enumerated]:
 
 
 def assert_equal(found, expected, what="") -> None:
-    torch.testing.assert_close(
-        torch.as_tensor(found, dtype=None if torch.is_tensor(found) else torch.float64),
-        torch.as_tensor(expected, dtype=torch.float64),
-        rtol=1e-10,
-        atol=1e-10,
-        msg=lambda text: f"{what}: {text}",
-    )
+    found = torch.as_tensor(found, dtype=None if torch.is_tensor(found) else torch.float64)
+    expected = torch.as_tensor(expected, dtype=torch.float64)
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10, msg=lambda text: f"{what}: {text}")
 
 
 def stacked(values) -> torch.Tensor:

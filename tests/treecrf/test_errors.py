@@ -56,10 +56,7 @@ def test_the_errors_are_also_those_that_python_programmers_catch():
         ({"span": torch.zeros(5, 5)}, ["span has shape (5, 5)", "[batch, n + 1, n + 1]"]),
         ({"span": torch.zeros(2, 1, 1)}, ["span has shape (2, 1, 1)", "n >= 1"]),
         ({"span": [[0.0]]}, ["span has shape list", "[batch, n + 1, n + 1]"]),
-        (
-            {"arc": torch.zeros(2, 5, 5)},
-            ["arc has shape (2, 5, 5)", "it must be (2, 4, 4) beside span (2, 5, 5)"],
-        ),
+        ({"arc": torch.zeros(2, 5, 5)}, ["arc has shape (2, 5, 5)", "it must be (2, 4, 4) beside span (2, 5, 5)"]),
         ({"root": torch.zeros(2, 4, 1)}, ["root has shape (2, 4, 1)", "it must be (2, 4)"]),
         ({"inherit": torch.zeros(2, 4, 4)}, ["inherit has shape (2, 4, 4)", "it must be (2, 5, 5)"]),
         ({"inherit": None}, ["inherit has shape NoneType", "it must be (2, 5, 5)"]),
@@ -70,7 +67,7 @@ def test_the_errors_are_also_those_that_python_programmers_catch():
         ({"root": torch.zeros(2, 4).to(torch.float8_e4m3fn)}, ["root holds torch.float8", "root.float()"]),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
-)
+)  # fmt: skip
 def test_shapes_and_types_that_do_not_fit(function, change, pieces):
     with raises(errors.PotentialsError, *pieces):
         function(valid()._replace(**change), LENGTHS)
@@ -83,17 +80,9 @@ def test_potentials_of_another_kind_or_without_values():
     empty = LexicalPotentials(*(t.to("meta") for t in valid()))
     with raises(errors.PotentialsError, "the potentials are on meta", "on another device"):
         log_partition(empty, LENGTHS)
-
-
-def test_asking_plain_trees_for_heads():
     with pytest.raises(TypeError, match="PlainPotentials have no heads; pass LexicalPotentials"):
         head_marginals(plain(LENGTHS), LENGTHS)
-
-
-def test_divergence_between_different_trees():
-    with raises(
-        errors.PotentialsError, "LexicalPotentials (2, 5, 5)", "PlainPotentials (2, 5, 5)", "same trees"
-    ):
+    with raises(errors.PotentialsError, "Lexical", "(2, 5, 5)", "PlainPotentials (2, 5, 5)", "same trees"):
         kl_divergence(valid(), plain(LENGTHS), LENGTHS)
     with raises(errors.PotentialsError, "(2, 5, 5)", "(2, 6, 6)", "same trees"):
         kl_divergence(plain(LENGTHS), plain(LENGTHS, 5), LENGTHS)
@@ -140,9 +129,8 @@ def test_values_that_are_no_scores_are_named_with_their_place(backend, function,
         wrong = LexicalPotentials(*(t.float() for t in valid()))
         cell = CELLS[part]
         getattr(wrong, part)[(1, *cell)] = value
-        named = (
-            f"{value:g} in {part}{list(cell)}; scores must lie between -100000 and 100000, or be IMPOSSIBLE"
-        )
+        limits = "scores must lie between -100000 and 100000, or be IMPOSSIBLE"
+        named = f"{value:g} in {part}{list(cell)}; {limits}"
         with raises(errors.PotentialsError, "sentence 1 of", named, "overflow"):
             function(wrong, LENGTHS)
 
@@ -203,15 +191,12 @@ def test_observed_spans_that_no_tree_can_hold(spans, pieces):
             observe(kind(EVERY_LENGTH), [[], [], [], spans, [], []], EVERY_LENGTH)
 
 
-def test_observed_spans_may_repeat_and_be_arrays():
+def test_lists_of_observed_spans():
     spans = [[(0, 1)], [(0, 2), (0, 2)], [], [(0, 2), (2, 4), (0, 4)], [(1, 2), (1, 3)], [(0, 6), (5, 6)]]
     right = observe(plain(EVERY_LENGTH), spans, EVERY_LENGTH).span
     arrays = [np.array(s, dtype=int).reshape(-1, 2) for s in spans]
     found = observe(plain(EVERY_LENGTH), arrays, torch.tensor(EVERY_LENGTH)).span
     assert torch.equal(found.nan_to_num(), right.nan_to_num())
-
-
-def test_observed_lists_that_do_not_fit_the_batch():
     with raises(errors.ObservationError, "1 lists of spans for a batch of 2", "one list"):
         observe(valid(), [[]], LENGTHS)
     with raises(errors.ObservationError, "no lists of spans for a batch of 2", "one list"):
@@ -225,12 +210,8 @@ def test_observed_lists_that_do_not_fit_the_batch():
 
 def test_a_chart_that_cannot_fit_says_how_much_it_needs_before_trying(backend, function):
     n, batch = 200, 10**9  # beyond what any machine would even promise
-    huge = LexicalPotentials(
-        torch.zeros(1, n + 1, n + 1).expand(batch, -1, -1),
-        torch.zeros(1, n, n).expand(batch, -1, -1),
-        torch.zeros(1, n).expand(batch, -1),
-        torch.zeros(1, n + 1, n + 1).expand(batch, -1, -1),
-    )
+    shapes = (n + 1, n + 1), (n, n), (n,), (n + 1, n + 1)
+    huge = LexicalPotentials(*(torch.zeros(1, *shape).expand(batch, *shape) for shape in shapes))
     lengths = torch.ones(1, dtype=torch.int64).expand(batch)
     if function in (FUNCTIONS["kl_divergence, p"], FUNCTIONS["kl_divergence, q"]):
         function = lambda potentials, lengths: kl_divergence(potentials, potentials, lengths)  # noqa: E731

@@ -16,11 +16,7 @@ import numpy as np
 import pytest
 import torch
 
-from nestree.treecrf import (
-    IMPOSSIBLE,
-    numba_kernels,
-    reference,
-)
+from nestree.treecrf import IMPOSSIBLE, numba_kernels, reference
 from tests.conftest import ROOT
 from tests.treecrf.cases import Case, lexical, plain, rows, to
 from tests.treecrf.test_backends import same_bits
@@ -40,10 +36,26 @@ def passes(given, lengths):
     return [tensor for tensor in tensors if tensor is not None]
 
 
-def test_registers_read_no_foreign_memory():
+def test_no_foreign_memory_is_read_or_written(monkeypatch):
     arrays = numba_kernels.as_arrays(lexical([5, 3]), torch.tensor([5, 3]))
     for array in (arrays.span, arrays.arc, arrays.root):
         assert array.base.size == array.size + numba_kernels.SIMD_SLACK
+    made = []
+
+    def guarded(*shape, dtype=np.float64):
+        size, item = math.prod(shape) * np.dtype(dtype).itemsize, 64
+        memory = np.full(size + 2 * item, 0xA5, np.uint8)
+        made.append((memory[:item], memory[item + size :]))
+        return memory[item : item + size].view(dtype).reshape(shape)
+
+    monkeypatch.setattr(numba_kernels, "buffer", guarded)
+    for kind in KINDS.values():
+        passes(kind(), LENGTHS)
+        passes(rows(kind(), 3, 1), [1])
+    assert made
+    for before, after in made:
+        assert (before == 0xA5).all()
+        assert (after == 0xA5).all()
 
 
 # Precisions
@@ -90,9 +102,8 @@ def test_one_sentence_in_logs_leaves_the_others_as_they_are():
 def test_scores_of_a_thousand_beside_small_ones(field, score):
     given = lexical([7, 7])
     cells = getattr(given, field)
-    cells[1] = torch.where(
-        torch.rand(cells[1].shape, generator=torch.Generator().manual_seed(0)) < 0.3, score, cells[1]
-    )
+    chosen = torch.rand(cells[1].shape, generator=torch.Generator().manual_seed(0)) < 0.3
+    cells[1] = torch.where(chosen, score, cells[1])
     lengths = torch.tensor([7, 7])
     for dtype, allowed in ((torch.float32, 1e-5), (torch.float64, 1e-10)):
         assert_sums_are_right(to(given, dtype), lengths, allowed)
@@ -156,25 +167,6 @@ def test_what_stands_in_buffers_before(kind, monkeypatch):
         assert same_bits(passes(given, LENGTHS), expected)
 
 
-def test_nothing_is_written_beyond_a_buffer(monkeypatch):
-    made = []
-
-    def guarded(*shape, dtype=np.float64):
-        size, item = math.prod(shape) * np.dtype(dtype).itemsize, 64
-        memory = np.full(size + 2 * item, 0xA5, np.uint8)
-        made.append((memory[:item], memory[item + size :]))
-        return memory[item : item + size].view(dtype).reshape(shape)
-
-    monkeypatch.setattr(numba_kernels, "buffer", guarded)
-    for kind in KINDS.values():
-        passes(kind(), LENGTHS)
-        passes(rows(kind(), 3, 1), [1])
-    assert made
-    for before, after in made:
-        assert (before == 0xA5).all()
-        assert (after == 0xA5).all()
-
-
 def test_several_threads_of_python_at_once():
     given = [to(lexical([12, 20, 5], seed=seed), torch.float32) for seed in range(4)]
     expected = [passes(one, [12, 20, 5]) for one in given]
@@ -200,9 +192,8 @@ if child == 0:
     os._exit(0 if torch.equal(before, after) else 1)
 assert os.waitpid(child, 0)[1] == 0
 """
-    answer = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=600
-    )
+    command = [sys.executable, "-W", "ignore", "-c", program]
+    answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
     assert answer.returncode == 0, answer.stderr
 
 
@@ -232,14 +223,8 @@ def installed(tmp_path):
     environment["TMPDIR"] = str(temporary)
 
     def count_trees(**options):
-        answer = subprocess.run(
-            [sys.executable, "-c", COUNT_TREES],
-            cwd=home,
-            env=environment,
-            capture_output=True,
-            text=True,
-            **options,
-        )
+        how = {"cwd": home, "env": environment, "capture_output": True, "text": True}
+        answer = subprocess.run([sys.executable, "-c", COUNT_TREES], **how, **options)
         assert answer.returncode == 0, answer.stderr
         place, trees, from_disk = answer.stdout.split()
         assert Path(place).is_relative_to(site)
@@ -308,9 +293,7 @@ def test_kept_code_is_out_of_date_when_any_of_its_files_changes(installed):
 
 
 def test_importing_compiles_nothing():
-    program = (
-        "from nestree.treecrf import numba_kernels as k\n"
-        "print(len(k.sum_kernel.signatures), len(k.viterbi_kernel.signatures))"
-    )
+    kernels = "len(k.sum_kernel.signatures), len(k.viterbi_kernel.signatures)"
+    program = f"from nestree.treecrf import numba_kernels as k; print({kernels})"
     answer = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
     assert answer.stdout.split() == ["0", "0"], answer.stderr

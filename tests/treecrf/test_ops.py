@@ -73,16 +73,13 @@ def test_an_unknown_backend_and_one_that_cannot_serve_name_those_that_can(monkey
         function(single(), LENGTHS)
 
 
-def test_without_numba_the_reference_serves_and_numba_says_why(monkeypatch):
+def test_backends_that_cannot_serve_say_why(monkeypatch):
     monkeypatch.setattr(ops, "_plans", {})
     monkeypatch.setattr(ops, "installed", lambda package: package != "numba")
     assert backend_name() == ops.BACKENDS["reference"]
     message = r"numba is not installed. Available: reference"
     with use_backend("numba"), pytest.raises(BackendError, match=message):
         log_partition(single(), LENGTHS)
-
-
-def test_triton_refuses_float64(monkeypatch):
     monkeypatch.setattr(ops, "_plans", {})
     monkeypatch.setattr(ops, "installed", lambda package: True)
     monkeypatch.setenv("TRITON_INTERPRET", "1")
@@ -94,9 +91,9 @@ def test_triton_refuses_float64(monkeypatch):
 # Modes of autograd
 
 
-def test_no_grad_and_inference_mode_give_the_same_constants(backend, function):
-    expected = function(single(), LENGTHS)
-    given = leaves(single())
+def test_modes_of_torch_change_nothing(backend, function):
+    """Without gradients, in autocast and with another default type."""
+    expected, given = function(single(), LENGTHS), leaves(single())
     for mode in (torch.no_grad, torch.inference_mode):
         with mode():
             found = function(given, LENGTHS)
@@ -104,6 +101,18 @@ def test_no_grad_and_inference_mode_give_the_same_constants(backend, function):
         assert not any(t.requires_grad for t in tensors(found))
         assert same(found, expected)
         assert same(inner, expected)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert same(function(single(), LENGTHS), expected)
+        log_partition(given, LENGTHS).sum().backward()
+    assert given.arc.grad.dtype == torch.float32
+    torch.testing.assert_close(given.arc.grad, marginals(single(), LENGTHS).arc)
+    given = single()
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert same(function(given, LENGTHS), expected)
+        assert crossing_spans(torch.tensor([[0, 0, 2]]), 1, 3).nonzero().tolist() == [[0, 1, 3]]
+    finally:
+        torch.set_default_dtype(torch.float32)
 
 
 def test_only_values_that_have_gradients_ask_for_them(backend):
@@ -190,17 +199,6 @@ def test_mixed_precision_is_computed_in_the_widest(backend):
     assert [t.grad.dtype for t in mixed[:3]] == [torch.float64, torch.float16, torch.float32]
 
 
-def test_the_default_dtype_changes_nothing(backend, function):
-    expected = function(single(), LENGTHS)
-    given = single()
-    torch.set_default_dtype(torch.float64)
-    try:
-        assert same(function(given, LENGTHS), expected)
-        assert crossing_spans(torch.tensor([[0, 0, 2]]), 1, 3).nonzero().tolist() == [[0, 1, 3]]
-    finally:
-        torch.set_default_dtype(torch.float32)
-
-
 def test_entropy_and_kl_divergence_keep_their_digits_in_float32(backend):
     p = to(lexical([40], std=10.0, seed=3), torch.float32)
     q = LexicalPotentials(*(None if t is None else t + 1e-3 for t in p))  # the same distribution
@@ -219,18 +217,6 @@ def test_forward_mode_works_on_the_reference_and_raises_elsewhere():
         with use_backend("reference"):
             tangent = forward_ad.unpack_dual(log_partition(dual, LENGTHS)).tangent
     assert tangent == pytest.approx(torch.tensor([2.0 * n - 1 for n in LENGTHS]), abs=1e-4)
-
-
-def test_autocast_changes_nothing(backend, function):
-    expected = function(single(), LENGTHS)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        found = function(single(), LENGTHS)
-        given = leaves(single())
-        log_z = log_partition(given, LENGTHS)
-        log_z.sum().backward()
-    assert same(found, expected)
-    assert given.arc.grad.dtype == torch.float32
-    torch.testing.assert_close(given.arc.grad, marginals(single(), LENGTHS).arc)
 
 
 @pytest.mark.cuda

@@ -65,9 +65,8 @@ def batches(draw, dtype: torch.dtype = torch.float64, kinds=("lexical", "plain")
 
 
 def near(found, expected, size=1.0) -> bool:
-    return bool(
-        torch.allclose(torch.as_tensor(found), torch.as_tensor(expected), rtol=1e-9, atol=1e-9 * size)
-    )
+    tensors = torch.as_tensor(found), torch.as_tensor(expected)
+    return bool(torch.allclose(*tensors, rtol=1e-9, atol=1e-9 * size))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -113,9 +112,8 @@ def test_large_scores_that_are_equal_change_no_probability(backend, score, kind)
     zero = type(equal)(*(torch.zeros_like(t) for t in equal))
     with use_backend(backend):
         found, right = marginals(equal, [4]), marginals(zero, [4])
-        assert log_partition(equal, [4]).item() == pytest.approx(
-            score * (7 if kind == "plain" else 21), rel=0.01
-        )
+        parts = 7 if kind == "plain" else 21
+        assert log_partition(equal, [4]).item() == pytest.approx(score * parts, rel=0.01)
     for large, small in zip(found, right, strict=True):
         assert large.max() <= 1
         assert (large - small).abs().max() < 1e-6

@@ -27,9 +27,8 @@ from tests.treecrf.cases import Case, Potentials, leaves, lexical, plain, score_
 triton_kernels = pytest.importorskip("nestree.treecrf.triton_kernels")
 pytestmark = checks.pytestmark
 interpreted = checks.INTERPRETED
-on_both = pytest.mark.parametrize(
-    "device", [pytest.param("cpu", marks=interpreted), pytest.param("cuda", marks=pytest.mark.cuda)]
-)
+DEVICES = [pytest.param("cpu", marks=interpreted), pytest.param("cuda", marks=pytest.mark.cuda)]
+on_both = pytest.mark.parametrize("device", DEVICES)
 
 
 @interpreted
@@ -70,8 +69,7 @@ def test_the_kernels_find_nan_and_infinity(part, value):
 
 @on_both
 @pytest.mark.parametrize(
-    "function",
-    [log_partition, lambda p, n: log_partition(leaves(p), n), lambda p, n: best_trees(p, n).score],
+    "function", [log_partition, lambda p, n: log_partition(leaves(p), n), lambda p, n: best_trees(p, n).score]
 )
 @pytest.mark.parametrize("kind", [lexical, plain])
 def test_the_kernels_find_sentences_without_trees(device, function, kind):
@@ -223,9 +221,8 @@ def test_a_graph_of_the_user_reports_errors():
 def test_shapes_that_recur_are_replayed_with_the_same_bits(kind):
     """The first calls launch kernels, later ones replay a CUDA graph, with other inputs and other lengths."""
     lengths = [(12, 30, 7), (30, 1, 30), (5, 6, 30)]
-    inputs = [
-        leaves(Case(each, n=30, kind=kind).potentials("cuda", seed)) for seed, each in enumerate(lengths)
-    ]
+    cases = [Case(each, n=30, kind=kind) for each in lengths]
+    inputs = [leaves(case.potentials("cuda", seed)) for seed, case in enumerate(cases)]
 
     def run(k: int) -> list[torch.Tensor]:
         log_z = log_partition(inputs[k], lengths[k])
@@ -293,9 +290,8 @@ def test_graphs_of_many_shapes_stay_within_their_memory(monkeypatch):
     for case, given in zip(cases, inputs, strict=True):
         for _ in range(triton_kernels.CALLS_BEFORE_CAPTURE + 1):
             log_partition(given, case.lengths)
-    assert [each.chart_bytes for each in triton_kernels._graphs.values()] == sizes[
-        1:
-    ]  # the first was forgotten
+    kept = [each.chart_bytes for each in triton_kernels._graphs.values()]
+    assert kept == sizes[1:]  # the first was forgotten
 
 
 @pytest.mark.cuda
@@ -374,10 +370,8 @@ def check_outside(given: LexicalPotentials, in_logspace: list[bool], logspace_er
     assert torch.allclose(found.log_z.cpu().double(), right_z, rtol=2e-6, atol=2e-5)
     for part, true in zip(found.marginals, right, strict=True):
         errors = (part.cpu() - true).abs().flatten(1).amax(1).tolist()
-        assert all(
-            error < (logspace_error if slow else 6e-6)
-            for error, slow in zip(errors, in_logspace, strict=True)
-        )
+        for error, slow in zip(errors, in_logspace, strict=True):
+            assert error < (logspace_error if slow else 6e-6)
 
 
 @on_both

@@ -43,13 +43,10 @@ def test_the_fixture_counted_by_hand():
     }
 
 
-def test_one_document_by_the_name_of_its_annotation():
+def test_one_document_and_subtypes():
     ((document,), _) = documents(NEWS)
     assert len(document.sentences) == 3
     assert documents(NEWS.with_name("NEWS_0001.sgm"))[0] == [document]
-
-
-def test_subtypes():
     (news, _), _ = documents("ace", subtypes=True)
     assert {entity.label for s in news.sentences for entity in s.entities} == {
         "PER:Individual",
@@ -109,9 +106,7 @@ def test_mistakes_have_a_place(tmp_path, old, new, expected):
 
 
 def test_files_that_are_missing(tmp_path):
-    with pytest.raises(
-        DataError, match=r"genia.xml is neither a folder of ACE documents nor an .apf.xml or .sgm file"
-    ):
+    with pytest.raises(DataError, match=r"genia.xml is neither a folder of ACE documents nor an .apf.xml"):
         documents("genia.xml", "ace")
     with pytest.raises(DataError, match=r"holds no .apf.xml file"):
         documents(tmp_path, "ace")

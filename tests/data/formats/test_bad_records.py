@@ -8,16 +8,12 @@ import pytest
 from nestree.data.formats import read
 from nestree.data.io import ConversionReport
 from nestree.errors import DataError
+from tests.tiny import write_text
 
 from .reading import FIXTURES
 
-GOOD = {
-    "jsonl": 2,
-    "brat": 2,
-    "pubtator": 1,
-    "columns": 1,
-    "triplets": 1,
-}  # entities of the records around it
+# entities of the records around it
+GOOD = {"jsonl": 2, "brat": 2, "pubtator": 1, "columns": 1, "triplets": 1}
 
 
 def bad_records() -> Iterator[tuple[str, str, str]]:
@@ -31,8 +27,7 @@ def bad_records() -> Iterator[tuple[str, str, str]]:
 @pytest.mark.parametrize(("head", "content", "message"), list(bad_records()))
 def test_a_bad_record_has_a_place_and_can_be_skipped(tmp_path, head, content, message):
     format, line = head.split()
-    path = tmp_path / "a.ann"
-    path.write_text(content + "\n", encoding="utf-8")
+    path = write_text(tmp_path / "a.ann", content + "\n")
     (tmp_path / "a.txt").write_text("Maya Ortiz spoke.")  # the text of brat's annotations
     with pytest.raises(DataError, match=rf"a\.ann:{line}\b.*{message}") as error:
         list(read(path, format))

@@ -10,6 +10,7 @@ from nestree.data import formats
 from nestree.data.io import ConversionReport
 from nestree.errors import DataError
 from nestree.types import Document, Entity, Sentence
+from tests.tiny import write_text
 
 from .reading import FIXTURES, documents, phrases
 
@@ -29,23 +30,28 @@ def annotation(offset, length, text, label="GPE"):
 
 
 def read_text(folder, text, report=None, **options):
-    path = folder / "a.xml"
-    path.write_text(text, encoding="utf-8")
+    path = write_text(folder / "a.xml", text)
     return list(formats.read(path, "bioc", report or ConversionReport(), **options))
 
 
-def check_fixture(fever, empty, report):
+def test_xml_and_the_json_of_the_library_say_the_same(tmp_path):
+    with open(FIXTURES / "tools/bioc.xml", encoding="utf-8") as file:
+        found = bioc.biocxml.load(file)
+    with open(tmp_path / "a.json", "w", encoding="utf-8") as file:
+        bioc.biocjson.dump(found, file, indent=1)
+    (fever, empty), report = documents("tools/bioc.xml")
+    again, report_of_json = documents(tmp_path / "a.json")
+    assert (again, report_of_json.counts) == ([fever, empty], report.counts)
+    assert [d.extra for d in again] == [fever.extra, empty.extra]
     assert (fever.id, empty.id) == ("77", "78")
     assert fever.text == "Rome & Naples fever\nMr. Bo. left.\nHe saw 🙂."
-    assert [s.words for s in fever.sentences] == [
-        ("Rome", "&", "Naples", "fever"),
-        ("Mr.", "Bo", ".", "left", "."),
-        ("He", "saw", "🙂", "."),
-    ]
+    words = ["Rome & Naples fever", "Mr. Bo . left .", "He saw 🙂 ."]
+    assert [" ".join(s.words) for s in fever.sentences] == words
     assert sorted(phrases(fever.sentences[0])) == [("Rome", "Place"), ("Rome & Naples fever", "Disease")]
     assert phrases(fever.sentences[1]) == [("Mr. Bo", "Person")]
-    disease = next(e for e in fever.sentences[0].entities if e.label == "Disease")
-    assert (disease.score, disease.extra) == (0.5, {"id": "T1", "mesh": "D1"})
+    for document in (fever, again[0]):
+        disease = next(e for e in document.sentences[0].entities if e.label == "Disease")
+        assert (disease.score, disease.extra) == (0.5, {"id": "T1", "mesh": "D1"})
     assert fever.extra["journal"] == "J"
     assert fever.extra["passages"][0] == {"start": 10, "end": 29, "infons": {"type": "title"}}
     assert report.counts == {
@@ -55,38 +61,18 @@ def check_fixture(fever, empty, report):
     }
 
 
-def test_xml_is_read_with_passages_sentences_and_fragments():
-    (fever, empty), report = documents("tools/bioc.xml")
-    check_fixture(fever, empty, report)
-
-
-def test_json_of_the_library_says_the_same(tmp_path):
-    with open(FIXTURES / "tools/bioc.xml", encoding="utf-8") as file:
-        found = bioc.biocxml.load(file)
-    with open(tmp_path / "a.json", "w", encoding="utf-8") as file:
-        bioc.biocjson.dump(found, file, indent=1)
-    (fever, empty), report = documents(tmp_path / "a.json")
-    check_fixture(fever, empty, report)
-
-
-def test_one_document_a_line_and_what_may_be_left_out():
-    (document,), _ = documents("tools/bioc_lines.jsonl", "bioc")
-    assert (document.id, phrases(document.sentences[0])) == ("9", [("Rome", "GPE")])
-
-
-def test_another_infon_can_hold_the_labels(tmp_path):
+def test_labels_of_another_infon_and_bad_annotations(tmp_path):
     text = collection(annotation(3, 4, "Rome").replace('"type"', '"class"'))
     (document,) = read_text(tmp_path, text, label="class")
     assert phrases(document.sentences[0]) == [("Rome", "GPE")]
     with pytest.raises(DataError, match=r"infon 'type' is None.*option `label`; there are class"):
         read_text(tmp_path, text)
-
-
-def test_a_bad_annotation_alone_can_be_skipped(tmp_path):
     report = ConversionReport(skip_bad=True)
     (document,) = read_text(tmp_path, collection(annotation(2, 4, "Rome") + annotation(3, 4, "Rome")), report)
     assert phrases(document.sentences[0]) == [("Rome", "GPE")]
     assert len(report.skipped) == 1
+    (document,), _ = documents("tools/bioc_lines.jsonl", "bioc")
+    assert (document.id, phrases(document.sentences[0])) == ("9", [("Rome", "GPE")])
 
 
 def test_passages_are_written_as_they_were_read_and_the_library_agrees(tmp_path):

@@ -9,20 +9,24 @@ from nestree.data.formats.columns import decode_tags, encode_tags
 from nestree.data.io import ConversionReport
 from nestree.errors import DataError, InputError
 from nestree.types import Document, Entity, Sentence
+from tests.tiny import write_text
 
 from .reading import converted_sentences, documents, phrases, sentences, spans
 
 
-def test_layers_counted_by_hand():
+def test_layers_and_joined_tags_counted_by_hand():
     first, second = sentences("layers.iob2")
     assert spans(first) == [(0, 4, "ORG"), (3, 4, "GPE")]
     assert second.words == ("#", "1", "Mia", "Li")  # a word that begins with # is no comment
     assert spans(second) == [(2, 3, "PER"), (3, 4, "PER")]
+    (first, second), _ = documents("joined.bioes")
+    assert [spans(s) for s in first.sentences] == [[(0, 4, "ORG"), (3, 4, "GPE")], [(0, 1, "PER")]]
+    assert len(second.sentences) == 1
 
 
-def test_germeval_has_numbers_first_and_comments():
+def test_columns_can_be_chosen():
     with pytest.raises(
-        DataError, match=r"germeval.tsv:2: 'Aachen' is not a tag such as B-PER.*say which columns"
+        DataError, match=r"germeval.tsv:2: 'Aachen' is not a tag such as B-PER.*which columns"
     ):
         documents("germeval.tsv", "columns")
     (first, second), report = documents("germeval.tsv", "columns", word=2)
@@ -30,11 +34,13 @@ def test_germeval_has_numbers_first_and_comments():
     assert second.sentences[0].words == ("Hier",)
     assert report.counts == {"comments not read": 2}
     assert sentences("germeval.tsv", "columns", word=2, tags="4")[0].entities == (Entity(0, 1, "LOCpart"),)
+    for wrong in ({"word": 0}, {"tags": "0"}, {"tags": "x"}):
+        with pytest.raises(InputError, match="columns are counted from 1"):
+            documents("layers.iob2", **wrong)
 
 
 def test_tags_taken_as_words_are_an_error(tmp_path):
-    path = tmp_path / "a.iob2"
-    path.write_text("in\tO\tO\nRome\tB-LOC\tO\n\nO\tB-PER\tO\n")
+    path = write_text(tmp_path / "a.iob2", "in\tO\tO\nRome\tB-LOC\tO\n\nO\tB-PER\tO\n")
     message = "a.iob2: 3 of 3 words look like tags such as O and B-PER, so column 2 .* such as --read word=1."
     with pytest.raises(DataError, match=message):
         documents(path, word=2)
@@ -44,15 +50,6 @@ def test_tags_taken_as_words_are_an_error(tmp_path):
         documents(path, tags="3")
     path.write_text("O\tO\n\nB-52\tB-X\n")  # no other column could hold the words
     assert documents(path)[1].counts == {"words look like tags such as O and B-PER": 2}
-
-
-def test_joined_tags_blanks_and_documents():
-    (first, second), _ = documents("joined.bioes")
-    assert [spans(sentence) for sentence in first.sentences] == [
-        [(0, 4, "ORG"), (3, 4, "GPE")],
-        [(0, 1, "PER")],
-    ]
-    assert len(second.sentences) == 1
 
 
 @pytest.mark.parametrize(
@@ -101,15 +98,12 @@ def test_what_is_written_is_read_or_counted(found, scheme, joined):
 
 def test_a_file_has_the_same_columns_in_every_line(tmp_path):
     entities = [Entity(0, 2, "A"), Entity(0, 1, "B"), Entity(0, 1, "B")]
-    given = [
-        Document([Sentence(["a"]), Sentence(["b\tc", "d"], entities)], id="x"),
-        Document([Sentence(["e"])]),
-    ]
+    first = Document([Sentence(["a"]), Sentence(["b\tc", "d"], entities)], id="x")
+    given = [first, Document([Sentence(["e"])])]
     report = ConversionReport()
     formats.write(given, tmp_path / "a.iob2", report=report)
-    assert (tmp_path / "a.iob2").read_text() == (
-        "a\tO\tO\tO\n\nb_c\tB-A\tB-B\tB-B\nd\tI-A\tO\tO\n\ne\tO\tO\tO\n\n"
-    )
+    rows = ["a\tO\tO\tO", "", "b_c\tB-A\tB-B\tB-B", "d\tI-A\tO\tO", "", "e\tO\tO\tO", ""]
+    assert (tmp_path / "a.iob2").read_text().splitlines() == rows
     assert report.counts == {
         "ids of documents not written: columns cannot hold them": 1,
         "document boundaries not written: columns cannot hold them": 1,
@@ -119,20 +113,11 @@ def test_a_file_has_the_same_columns_in_every_line(tmp_path):
     assert (tmp_path / "b.bioes").read_text().splitlines()[2:4] == ["b_c\tB-A|S-B|S-B", "d\tE-A"]
 
 
-def test_options_that_make_no_sense():
-    for wrong in ({"word": 0}, {"tags": "0"}, {"tags": "x"}):
-        with pytest.raises(InputError, match="columns are counted from 1"):
-            documents("layers.iob2", **wrong)
-
-
-def test_real_files(shared):
+def test_real_files_agree_with_the_converted_set(shared):
+    """The converted set was cut anew: its dev begins one sentence earlier. All 1669 sentences are equal."""
     germeval = sentences(shared / "data" / "raw" / "germeval" / "dev.iob2")
     assert (len(germeval), sum(len(s.entities) for s in germeval)) == (1013, 1322)
     assert sum(len(s.words) for s in germeval) == 18988
-
-
-def test_real_genia_agrees_with_the_converted_set(shared):
-    """The converted set was cut anew: its dev begins one sentence earlier. All 1669 sentences are equal."""
     raw = sentences(shared / "data" / "raw" / "genia_iob2" / "genia.dev.iob2")
     dev, test = (converted_sentences(shared, "genia", part) for part in ("dev", "test"))
     assert (len(raw), sum(len(s.entities) for s in raw)) == (1669, 4337)

@@ -60,20 +60,13 @@ def made(path: Path, name: str) -> Path:
     """A small file of a format that can be written."""
     entities = [Entity(0, 4, "ORG", head=1, score=0.5), Entity(3, 4, "GPE"), Entity(2, 6, "X")]
     first = Sentence(["The", "bank", "of", "Rome", "&", "Söhne", "."], entities, id="s")
-    given = [
-        Document([first, Sentence(["It", "rained", "."])], id="1"),
-        Document([Sentence(["Oslo"])], id="2"),
-    ]
+    documents = [[first, Sentence(["It", "rained", "."])], [Sentence(["Oslo"])]]
+    given = [Document(sentences, id=str(k)) for k, sentences in enumerate(documents, 1)]
     formats.write(given, path, name)
     return path
 
 
-FIXTURES_OF = {
-    "genia": "genia.xml",
-    "gum": "gum.conllu",
-    "columns": "[lj]*.*io*",
-    "triplets": "triplets.data",
-}
+FIXTURES_OF = {"genia": "genia.xml", "gum": "gum.conllu", "columns": "[lj]*.*io*", "triplets": "*.data"}
 FIXTURES_OF |= {"research-json": "tools/peers*", "label-studio": "tools/label_studio*"}
 FIXTURES_OF |= {name: f"tools/{name}*" for name in ("bioc", "doccano", "prodigy", "pubtator", "spacy")}
 MADE = {"brat": ["brat"], "csv": ["a.csv", "a.tsv"], "datasets": ["a.parquet", "data"], "bioc": ["a.json"]}

@@ -40,11 +40,9 @@ WORDS = ["The", "mayor", "of", "Rome", "left"]
 
 def tagged(**columns):
     tags = List(ClassLabel(names=NAMES))
-    features = Features(
-        {"id": Value("string"), "tokens": List(Value("string"))} | dict.fromkeys(columns, tags)
-    )
+    features = {"id": Value("string"), "tokens": List(Value("string"))} | dict.fromkeys(columns, tags)
     rows = {"id": ["r1"], "tokens": [WORDS]} | {name: [column] for name, column in columns.items()}
-    return Dataset.from_dict(rows, features=features)
+    return Dataset.from_dict(rows, features=Features(features))
 
 
 def test_tags_of_several_layers_are_read_with_their_names(tmp_path):
@@ -66,9 +64,7 @@ def test_columns_of_tags_can_be_named_and_their_numbers_too(tmp_path):
         documents(tmp_path / "d.parquet", tags="a", names="O,B-X")
     with pytest.raises(DataError, match="row 1: 'PER' in a is not a tag"):
         documents(tmp_path / "d.parquet", tags="a", names="O,B-X,O,PER,O")
-    with pytest.raises(
-        DataError, match="entities or ner_tags with tokens or a text are needed, and the columns"
-    ):
+    with pytest.raises(DataError, match="entities or ner_tags with tokens or a text are needed, and"):
         documents(tmp_path / "d.parquet")
     assert report.counts == {}
 
@@ -93,21 +89,13 @@ def test_lists_of_entities_are_read_however_they_are_kept(tmp_path, column, as_l
         documents(tmp_path / "d")
 
 
-def test_a_text_with_entities_in_characters_is_split(tmp_path):
-    rows = [
-        {
-            "text": "He left. In Rome, 🙂.",
-            "entities": [{"start": 12, "end": 16, "label": "GPE"}],
-            "doc_id": "a",
-        }
-    ]
+def test_a_text_is_split_and_left_out_where_it_lacks_the_words(tmp_path):
+    entity = {"start": 12, "end": 16, "label": "GPE"}
+    rows = [{"text": "He left. In Rome, 🙂.", "entities": [entity], "doc_id": "a"}]
     Dataset.from_list(rows).to_parquet(tmp_path / "d.parquet")
     (document,), _ = documents(tmp_path / "d.parquet")
     assert [phrases(s) for s in document.sentences] == [[], [("Rome", "GPE")]]
     assert document.id == "a"
-
-
-def test_a_text_without_its_words_is_left_out_and_counted(tmp_path):
     rows = [{"text": "someone else", "tokens": WORDS, "entities": [{"start": 3, "end": 4, "label": "LOC"}]}]
     Dataset.from_list(rows).to_parquet(tmp_path / "d.parquet")
     (document,), report = documents(tmp_path / "d.parquet")
@@ -118,9 +106,7 @@ def test_a_text_without_its_words_is_left_out_and_counted(tmp_path):
 def test_a_split_has_to_be_chosen_where_there_are_several(tmp_path):
     one, two = tagged(ner_tags=[1, 0, 0, 0, 0]), tagged(ner_tags=[0, 0, 0, 3, 0])
     DatasetDict(train=one, test=two).save_to_disk(tmp_path / "d")
-    with pytest.raises(
-        DataError, match=r"holds several splits: test, train. Choose one with the option `split`"
-    ):
+    with pytest.raises(DataError, match=r"holds several splits: test, train. Choose one with .* `split`"):
         documents(tmp_path / "d")
     assert spans(documents(tmp_path / "d", split="test")[0][0].sentences[0]) == [(3, 4, "LOC")]
     assert spans(documents(tmp_path / "d" / "train")[0][0].sentences[0]) == [(0, 1, "PER")]
@@ -148,17 +134,12 @@ def test_arrow_files_are_read_in_both_kinds(tmp_path):
 
 
 TEXT = "In Rome 🙂.\r\n So."
+ENTITIES = Entity(0, 4, "X", head=1, score=0.1), Entity(1, 2, "GPE"), Entity(1, 3, "Y", heads=(1, 2))
+OFFSETS = (0, 2), (3, 7), (8, 9), (9, 10)
 SOME = [
     Document(
         (
-            Sentence(
-                ("In", "Rome", "🙂", "."),
-                (Entity(0, 4, "X", head=1, score=0.1), Entity(1, 2, "GPE"), Entity(1, 3, "Y", heads=(1, 2))),
-                "In Rome 🙂.",
-                ((0, 2), (3, 7), (8, 9), (9, 10)),
-                0,
-                "s1",
-            ),
+            Sentence(("In", "Rome", "🙂", "."), ENTITIES, "In Rome 🙂.", OFFSETS, 0, "s1"),
             Sentence(("So", "."), (), "So.", ((0, 2), (2, 3)), 13, None, False),
         ),
         TEXT,
@@ -174,17 +155,10 @@ def test_the_library_reads_what_is_written(tmp_path):
     formats.write(SOME, tmp_path / "file.parquet", "datasets")
     found = datasets.load_from_disk(str(tmp_path / "folder"))
     assert found[0]["tokens"] == ["In", "Rome", "🙂", "."]
-    assert found[0]["entities"][0] == {
-        "start": 0,
-        "end": 4,
-        "label": "X",
-        "head": 1,
-        "heads": None,
-        "score": 0.1,
-    }
-    assert found.features == Features.from_arrow_schema(
-        pyarrow.parquet.read_schema(tmp_path / "file.parquet")
-    )
+    first = {"start": 0, "end": 4, "label": "X", "head": 1, "heads": None, "score": 0.1}
+    assert found[0]["entities"][0] == first
+    schema = pyarrow.parquet.read_schema(tmp_path / "file.parquet")
+    assert found.features == Features.from_arrow_schema(schema)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file.parquet", "folder"]
 
 
@@ -210,8 +184,7 @@ def test_other_files_and_folders_are_no_data_sets(tmp_path):
 def test_a_folder_that_lies_about_its_files_is_refused(tmp_path):
     tagged(ner_tags=[1, 0, 0, 0, 0]).save_to_disk(tmp_path / "d")
     state = tmp_path / "d" / "state.json"
-    state.write_text(
-        json.dumps(json.loads(state.read_text()) | {"_data_files": [{"filename": "gone.arrow"}]})
-    )
+    lie = json.loads(state.read_text()) | {"_data_files": [{"filename": "gone.arrow"}]}
+    state.write_text(json.dumps(lie))
     with pytest.raises(DataError, match="this is not a data set that can be read"):
         documents(tmp_path / "d", "datasets")

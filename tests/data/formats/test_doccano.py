@@ -51,10 +51,8 @@ def test_unsure_offsets_are_counted_where_they_matter(tmp_path):
 
 @pytest.mark.parametrize("key", ["label", "labels", "entities"])
 def test_what_is_written_comes_back(tmp_path, key):
-    sentences = (
-        Sentence(("in", "Rome"), (Entity(0, 2, "X", head=1, score=0.5), Entity(1, 2, "GPE"))),
-        Sentence(("So",)),
-    )
+    entities = Entity(0, 2, "X", head=1, score=0.5), Entity(1, 2, "GPE")
+    sentences = Sentence(("in", "Rome"), entities), Sentence(("So",))
     formats.write([Document(sentences, None, "d", {"more": [1]})], tmp_path / "a", "doccano", key=key)
     record = json.loads((tmp_path / "a").read_text())
     assert record["text"] == "in Rome\nSo"

@@ -14,6 +14,7 @@ from nestree.data.formats import FORMATS, detect_format, detect_output_format, o
 from nestree.data.io import STDIO, limits
 from nestree.errors import DataError, InputError
 from nestree.types import Document, Entity, Sentence
+from tests.tiny import write_text
 
 from .reading import FIXTURES
 
@@ -44,9 +45,7 @@ def test_names_and_options_that_do_not_exist():
         read("a", "xlsx")
     with pytest.raises(InputError, match=r"genia can be read, not written. Choose one of jsonl"):
         write([], "a", "genia")
-    with pytest.raises(
-        InputError, match="brat has no option 'types' to read: its options are words, sentences"
-    ):
+    with pytest.raises(InputError, match="brat has no option 'types' to read: its options are words"):
         read("a", "brat", types="all")
     with pytest.raises(InputError, match="brat has no option 'words' to write: it has none"):
         write([], "a", "brat", words="ud")
@@ -115,8 +114,7 @@ def test_fixtures_are_recognised(expected):
     ],
 )
 def test_json_is_told_by_its_keys(tmp_path, record, expected):
-    path = tmp_path / "a.json"
-    path.write_text(json.dumps(record) + "\n")
+    path = write_text(tmp_path / "a.json", json.dumps(record) + "\n")
     if expected:
         assert detect_format(path) == expected
     else:
@@ -146,13 +144,12 @@ def test_lines_without_entities_do_not_tell(tmp_path):
     ],
 )
 def test_text_is_told_by_its_beginning(tmp_path, text, expected):
-    path = tmp_path / "a.txt"
-    path.write_text(text)
+    path = write_text(tmp_path / "a.txt", text)
     if expected:
         assert detect_format(path) == expected
     else:
         with pytest.raises(
-            DataError, match=r"a.txt: plain text without annotations, .* name its format with --from"
+            DataError, match=r"a.txt: plain text without annotations, .* its format with --from"
         ):
             detect_format(path)
 
@@ -188,21 +185,14 @@ def test_a_folder_of_xml(tmp_path):
 
 
 def test_names_to_write():
-    names = {
-        "a.jsonl": "jsonl",
-        "a.jsonl.gz": "jsonl",
-        "a.spacy": "spacy",
-        "a.iob2": "columns",
-        "a.tsv": "csv",
-    }
+    names = {"a.jsonl": "jsonl", "a.jsonl.gz": "jsonl", "a.spacy": "spacy", "a.iob2": "columns"}
+    names["a.tsv"] = "csv"
     for name, expected in names.items():
         assert detect_output_format(Path(name)) == expected
     for name in ("a", "a.xml", "-"):
         with pytest.raises(DataError, match="Name it, with --to"):
             detect_output_format(Path(name))
-    with pytest.raises(
-        DataError, match=r"several formats end in .json. Name a file of JSON lines a.jsonl, or"
-    ):
+    with pytest.raises(DataError, match=r"several formats end in .json. Name a file of JSON lines a.jsonl"):
         detect_output_format(Path("a.json"))
     with pytest.raises(DataError, match="gum can be read, not written"):
         detect_output_format(Path("a.conllu"))
@@ -218,18 +208,13 @@ def test_names_to_write():
             formats.write([], Path("a"), name)
 
 
-def test_nothing_is_read_before_it_is_asked_for(tmp_path):
-    path = tmp_path / "a.jsonl"
-    path.write_text('{"tokens": ["a"]}\n' * 3 + "wrong\n")
+def test_nothing_is_read_ahead_and_nothing_is_left_when_reading_fails(tmp_path):
+    path = write_text(tmp_path / "a.jsonl", '{"tokens": ["a"]}\n' * 3 + "wrong\n")
     found = read(path)
     assert [next(found).sentences[0].words for _ in range(2)] == [("a",), ("a",)]
     with pytest.raises(DataError, match=r"a.jsonl:4"):
         list(found)
-
-
-def test_nothing_is_left_when_reading_fails_while_writing(tmp_path):
-    path = tmp_path / "a.jsonl"
-    path.write_text('{"tokens": ["a"]}\n' * 3 + "wrong\n")
+    path = write_text(tmp_path / "a.jsonl", '{"tokens": ["a"]}\n' * 3 + "wrong\n")
     for name in ("jsonl", "brat", "columns", "triplets"):
         with pytest.raises(DataError, match=r"a.jsonl:4"):
             write(read(path), tmp_path / "out", name)
@@ -288,9 +273,7 @@ def test_the_messages_in_the_docs_are_real(tmp_path):
         lines, size = 99 if "limit" in what else 2**20, 99 if "expands" in what else 2**20
         with limits(longest_line=lines, max_bytes=size), pytest.raises(DataError) as error:
             list(read(folder / name, names.get((folder / name).suffix, "jsonl")))
-        message = (
-            str(error.value).replace(f"{folder}/", "").replace("than 99 bytes.", "than 67,108,864 bytes.")
-        )
+        message = str(error.value).replace(f"{folder}/", "").replace("99 bytes.", "67,108,864 bytes.")
         message = message.replace("than 99 bytes,", "than 4,294,967,296 bytes,")
         assert message.startswith(told[what].removesuffix("..."))
         assert told[what].endswith("...") or message == told[what]

@@ -32,16 +32,9 @@ def test_five_types_counted_by_hand():
 
 def test_all_types_without_coordinations():
     (first, second), report = documents("genia.xml", types="all", coordinations=False, words="treebank")
-    assert [label for _, label in phrases(first.sentences[0])] == [
-        "other_name",
-        "DNA_domain_or_region",
-        "protein_molecule",
-    ]
-    assert {label for _, label in phrases(first.sentences[1])} == {
-        "protein_family_or_group",
-        "protein_molecule",
-        "lipid",
-    }
+    labels = [{label for _, label in phrases(sentence)} for sentence in first.sentences]
+    assert labels[0] == {"other_name", "DNA_domain_or_region", "protein_molecule"}
+    assert labels[1] == {"protein_family_or_group", "protein_molecule", "lipid"}
     assert second.sentences[1].entities == ()
     assert report.counts["coordinations left out"] == 2
     assert first.sentences[0].words[0] == "AB-3"
@@ -58,15 +51,12 @@ def test_coordinations_in_coordinations(tmp_path):
     ]
 
 
-def test_the_split_of_all_of_genia_has_the_sizes_of_the_paper(tmp_path):
+def test_the_split_has_the_sizes_of_the_paper_and_goes_through_articles(tmp_path):
     path = tmp_path / "a.xml"
     path.write_text("<set><article>" + "<sentence>x</sentence>\n" * 18546 + "</article></set>")
     assert sentence_range(path, "train") == range(15022)
     assert sentence_range(path, "dev") == range(15022, 15022 + 1669)
     assert sentence_range(path, "test") == range(15022 + 1669, 15022 + 1669 + 1855)
-
-
-def test_the_split_goes_through_articles(tmp_path):
     whole = sentences("genia.xml")
     article = FIXTURES.joinpath("genia.xml").read_text().partition("<article>")
     many = article[0] + "".join("<article>" + article[2].partition("</set>")[0] for _ in range(20)) + "</set>"

@@ -8,6 +8,7 @@ import pytest
 from nestree.data import formats
 from nestree.data.io import ConversionReport
 from nestree.errors import DataError
+from tests.tiny import write_text
 
 from .reading import FIXTURES, converted, documents, phrases
 
@@ -18,22 +19,13 @@ def test_the_fixture_counted_by_hand():
     (first, second), report = documents(GUM)
     assert (first.id, second.id) == ("GUM_made_up", "GUM_second")
     one, two = first.sentences
-    assert phrases(one) == [
-        ("Ida Berg's house, a red barn", "object"),
-        ("Ida Berg's", "person"),
-        ("a red barn", "object"),
-    ]
+    house, barn = ("Ida Berg's house, a red barn", "object"), ("a red barn", "object")
+    assert phrases(one) == [house, ("Ida Berg's", "person"), barn]
     assert [(entity.head, entity.heads) for entity in one.entities] == [(3, ()), (0, ()), (7, ())]
     assert [entity.extra["named"] for entity in one.entities] == [False, True, False]
-    assert one.entities[1].extra == {
-        "identity": "Ida_Berg%2C_painter",
-        "min": [0, 1],
-        "infstat": "new",
-        "named": True,
-    }
-    assert [(entity.head, entity.heads) for entity in two.entities] == [
-        (None, (1, 4))
-    ]  # two words, and a bracket aside
+    extra = {"identity": "Ida_Berg%2C_painter", "min": [0, 1], "infstat": "new", "named": True}
+    assert one.entities[1].extra == extra
+    assert [(e.head, e.heads) for e in two.entities] == [(None, (1, 4))]  # two words, and a bracket aside
     assert one.extra["dep_heads"] == [3, 0, 0, 9, 7, 7, 7, 3, 3, -1, 9]
     assert first.text == "Ida Berg's house, a red barn, burned. To see (to learn)"
     assert report.counts == {
@@ -43,47 +35,33 @@ def test_the_fixture_counted_by_hand():
     }
 
 
-def test_an_entity_inside_another_of_its_group_ends_first(tmp_path):
-    marks = ["Entity=(1-person-new", "Entity=(1-person-giv", "Entity=1)", "Entity=(2-place-new)1)"]
-    rows = [f"{k + 1}\tw{k}\t_\tNOUN\t_\t_\t{k}\tdep\t_\t{mark}\n" for k, mark in enumerate(marks)]
-    path = tmp_path / "a.conllu"
-    path.write_text("# global.Entity = GRP-etype-infstat\n" + "".join(rows) + "\n")
-    ((document,), _) = documents(path)
-    assert phrases(document.sentences[0]) == [("w0 w1 w2 w3", "person"), ("w1 w2", "person"), ("w3", "place")]
+def test_entities_in_one_another_and_in_fragments(tmp_path):
+    def read_entities(header, *entities):
+        row = "{}\tw{}\t_\tNOUN\t_\t_\t0\tdep\t_\tEntity={}\n"
+        rows = [row.format(k + 1, k, entity) for k, entity in enumerate(entities)]
+        text = f"# global.Entity = {header}\n{''.join(rows)}\n"
+        (document,), report = documents(write_text(tmp_path / "a.conllu", text))
+        return phrases(document.sentences[0]), report.counts
+
+    found, _ = read_entities("GRP-etype-infstat", "(1-person-new", "(1-person-giv", "1)", "(2-place-new)1)")
+    # the inner one ends first
+    assert found == [("w0 w1 w2 w3", "person"), ("w1 w2", "person"), ("w3", "place")]
+    found, counts = read_entities("eid-etype", "(5[1/2]-x)", "", "(5[2/2]-x)")
+    assert found == [("w0 w1 w2", "x")]
+    assert counts == {"fragments joined: the entity holds what is between them, too": 1}
 
 
-def test_paragraphs_are_parted_in_the_text(tmp_path):
-    path = tmp_path / "a.conllu"
-    path.write_text(
-        GUM.read_text().replace("# sent_id = GUM_made_up-2", "# newpar\n# sent_id = GUM_made_up-2")
-    )
-    assert "burned.\n\nTo see" in documents(path)[0][0].text
+def test_paragraphs_texts_without_the_words_and_files_without_documents(tmp_path):
+    def changed(pattern, replacement):
+        return documents(write_text(tmp_path / "a.conllu", re.sub(pattern, replacement, GUM.read_text())))
 
-
-def test_words_that_are_not_in_their_text(tmp_path):
-    path = tmp_path / "a.conllu"
-    path.write_text(GUM.read_text().replace("# text = Oslo", "# text = Bergen"))
-    (_, second), report = documents(path)
+    (first, _), _ = changed("# sent_id = GUM_made_up-2", r"# newpar\n\g<0>")
+    assert "burned.\n\nTo see" in first.text
+    (_, second), report = changed("# text = Oslo", "# text = Bergen")
     assert (second.text, second.sentences[0].text, second.sentences[0].words) == (None, None, ("Oslo",))
     assert report.counts["texts not kept: the words do not follow each other in them"] == 1
-
-
-def test_files_without_documents_give_sentences(tmp_path):
-    path = tmp_path / "a.conllu"
-    path.write_text(re.sub("# newdoc.*\n", "", GUM.read_text()))
-    assert [(document.id, len(document.sentences)) for document in documents(path)[0]] == [(None, 1)] * 3
-
-
-def test_entities_in_fragments_are_joined_and_counted(tmp_path):
-    path = tmp_path / "a.conllu"
-    words = [("a", "(5[1/2]-x)"), ("b", ""), ("c", "(5[2/2]-x)")]
-    rows = [
-        f"{n}\t{word}\t_\tX\t_\t_\t0\tdep\t_\tEntity={entity}\n" for n, (word, entity) in enumerate(words, 1)
-    ]
-    path.write_text("# global.Entity = eid-etype\n" + "".join(rows) + "\n")
-    ((document,), report) = documents(path)
-    assert phrases(document.sentences[0]) == [("a b c", "x")]
-    assert report.counts == {"fragments joined: the entity holds what is between them, too": 1}
+    found, _ = changed("# newdoc.*\n", "")
+    assert [(document.id, len(document.sentences)) for document in found] == [(None, 1)] * 3
 
 
 @pytest.mark.parametrize(
@@ -148,9 +126,8 @@ def test_the_real_files_agree_with_the_converted_set(shared):
             key = lambda e: (e.start, e.end, e.label, e.head, sorted(e.extra.items(), key=str))  # noqa: E731
             assert sorted(map(key, mine.entities), key=str) == sorted(map(key, theirs.entities), key=str)
             more_heads += sum(e.head is not None and e.heads != () for e in theirs.entities)
-            assert [e.heads for e in mine.entities if e.head is None] == [
-                e.heads for e in theirs.entities if e.head is None
-            ]
+            ours, others = ([e.heads for e in s.entities if e.head is None] for s in (mine, theirs))
+            assert ours == others
     assert more_heads == 2
 
 
@@ -158,8 +135,7 @@ def test_a_document_begins_even_if_its_first_sentence_cannot_be_read(tmp_path):
     text = GUM.read_text(encoding="utf-8").rstrip("\n") + "\n\n"
     bad = "# newdoc id = other\n1\tx\n\n"
     good = "1\tRome\tRome\tPROPN\t_\t_\t0\troot\t_\t_\n\n"
-    path = tmp_path / "a.conllu"
-    path.write_text(text + bad + good, encoding="utf-8")
+    path = write_text(tmp_path / "a.conllu", text + bad + good)
     report = ConversionReport(skip_bad=True)
     *_, last = formats.read(path, "gum", report)
     assert (last.id, [s.words for s in last.sentences], len(report.skipped)) == ("other", [("Rome",)], 1)

@@ -13,6 +13,7 @@ from nestree.data.alignment import AnnotatedText, Mention, align
 from nestree.data.io import ConversionReport
 from nestree.errors import DataError
 from nestree.types import Document, Entity, Sentence, Tree
+from tests.tiny import write_text
 
 from .reading import converted, documents, phrases
 
@@ -20,8 +21,7 @@ GOOD = '{"tokens": ["Mount", "Rainier"], "entities": [{"start": 0, "end": 2, "la
 
 
 def read(tmp_path, *lines, **options):
-    path = tmp_path / "a.jsonl"
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    path = write_text(tmp_path / "a.jsonl", "\n".join(lines) + "\n")
     return documents(path, **options)
 
 
@@ -39,21 +39,11 @@ def test_everything_a_document_can_say_is_kept(tmp_path):
     text = "\tHi.\n\n Don't  go.\n"
     tree = Tree(((0, 4, 2), (0, 1, 0), (1, 4, 2)), ((2, 0),), 2, (1.0, 1, 0.25))
     plain = Tree(((0, 2, None), (0, 1, None)))  # of a model without heads
-    sentences = [
-        Sentence(("Hi", "."), (), "Hi.", ((0, 2), (2, 3)), 1, "s1", False, {"speaker": "A"}, plain),
-        Sentence(
-            ("Do", "n't", "go", "."),
-            (
-                Entity(0, 3, "X", head=2, score=0.25, extra={"min": [1]}),
-                Entity(0, 3, "X"),
-                Entity(1, 4, "Y", heads=(1, 2)),
-            ),
-            "Don't  go.",
-            ((0, 2), (2, 5), (7, 9), (9, 10)),
-            7,
-            tree=tree,
-        ),
-    ]
+    first = Sentence(("Hi", "."), (), "Hi.", ((0, 2), (2, 3)), 1, "s1", False, {"speaker": "A"}, plain)
+    entities = Entity(0, 3, "X", head=2, score=0.25, extra={"min": [1]}), Entity(0, 3, "X")
+    entities += (Entity(1, 4, "Y", heads=(1, 2)),)
+    offsets = (0, 2), (2, 5), (7, 9), (9, 10)
+    sentences = [first, Sentence(("Do", "n't", "go", "."), entities, "Don't  go.", offsets, 7, tree=tree)]
     given = [
         Document(sentences, text, "d", {"source": "x"}),
         Document(sentences, text, "d"),  # the same id again, and not the same document
@@ -97,7 +87,7 @@ def test_a_text_without_words_is_split_and_its_entities_count_characters(tmp_pat
     assert report.counts["widened to word boundaries"] == 1
 
 
-def test_a_text_may_be_incomplete_and_what_has_no_place_is_counted(tmp_path):
+def test_a_text_may_be_incomplete_or_without_offsets(tmp_path):
     entities = [{"start": 7, "end": 11, "label": "GPE"}]
     line = json.dumps({"text": "I like Oslo. Very much.", "entities": entities, "complete": False})
     ((document,), report) = read(tmp_path, line)
@@ -107,31 +97,22 @@ def test_a_text_may_be_incomplete_and_what_has_no_place_is_counted(tmp_path):
         read(tmp_path, line.replace("false", '"no"'))
     _, report = read(tmp_path, GOOD[:-1] + ', "offsets": [[0, 5], [6, 13]]}')
     assert report.counts == {"offsets not kept: the line has no text": 1}
-
-
-def test_words_are_found_in_a_text_without_offsets(tmp_path):
     line = '{"tokens": ["Do", "n\'t", "go"], "text": "Don\'t  go", "entities": []}'
     ((document,), _) = read(tmp_path, line)
     assert document.sentences[0].offsets == ((0, 2), (2, 5), (7, 9))
-    with pytest.raises(
-        DataError, match=r"word 'go' does not come next in `text`: '  stay, go'. Give the `offsets`"
-    ):
+    with pytest.raises(DataError, match=r"word 'go' does not come next in `text`: '  stay, go'. Give the"):
         read(tmp_path, line.replace("  go", "  stay, go"))
 
 
+scalars = st.none() | st.booleans() | st.integers(-2, 4) | st.floats(0, 2)
+scalars |= st.sampled_from(["a", "b", "X", ""])
+keys = st.sampled_from(["start", "end", "label"])
 anything = st.recursive(
-    st.none() | st.booleans() | st.integers(-2, 4) | st.floats(0, 2) | st.sampled_from(["a", "b", "X", ""]),
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["start", "end", "label"]), inner)
-    ),
-    max_leaves=6,
+    scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner), max_leaves=6
 )
+span = {"start": st.integers(-1, 3) | anything, "end": st.integers(0, 4) | anything}
 entity = st.fixed_dictionaries(
-    {
-        "start": st.integers(-1, 3) | anything,
-        "end": st.integers(0, 4) | anything,
-        "label": st.just("X") | anything,
-    },
+    {**span, "label": st.just("X") | anything},
     optional=dict.fromkeys(("head", "heads", "score", "more"), anything),
 )
 record = st.fixed_dictionaries(
@@ -149,8 +130,7 @@ record = st.fixed_dictionaries(
 @settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(record, min_size=1, max_size=3))
 def test_any_json_gives_data_or_a_data_error(tmp_path, found):
-    path = tmp_path / "a.jsonl"
-    path.write_text("\n".join(map(json.dumps, found)))
+    path = write_text(tmp_path / "a.jsonl", "\n".join(map(json.dumps, found)))
     report = ConversionReport(skip_bad=True)
     given = []
     with contextlib.suppress(DataError):
@@ -161,9 +141,10 @@ def test_any_json_gives_data_or_a_data_error(tmp_path, found):
         assert list(formats.read(tmp_path / "b.jsonl", "jsonl")) == given
 
 
-def test_what_json_cannot_hold_is_not_written(tmp_path):
+@pytest.mark.parametrize("value", [{1}, float("inf"), float("-inf"), float("nan")])
+def test_what_json_cannot_hold_is_not_written(tmp_path, value):
     with pytest.raises(DataError, match="`extra` holds what JSON cannot"):
-        formats.write([Document([Sentence(["a"], extra={"x": {1}})])], tmp_path / "a.jsonl")
+        formats.write([Document([Sentence(["a"], extra={"x": value})])], tmp_path / "a.jsonl")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -203,8 +184,6 @@ def test_by_characters_a_line_is_a_document(tmp_path):
     heads = [{"start": 17, "end": 21, "text": "bank"}, {"start": 25, "end": 29, "text": "Rome"}]
     expected["entities"][1]["heads"] = heads
     assert json.loads(path.read_text()) == expected
-    assert set(report.counts) == {
-        f"{what} boundaries not written: jsonl by characters cannot hold them"
-        for what in ("word", "sentence")
-    }
+    lost = "{} boundaries not written: jsonl by characters cannot hold them"
+    assert set(report.counts) == {lost.format(what) for what in ("word", "sentence")}
     assert list(formats.read(path)) == [document]

@@ -5,6 +5,7 @@ import shutil
 import pytest
 
 from nestree.errors import DataError, InputError
+from tests.tiny import write_text
 
 from .reading import FIXTURES, documents, phrases
 
@@ -16,23 +17,18 @@ def test_the_fixture_counted_by_hand():
     assert (first.id, second.id) == ("wsj_0001", "wsj_0201")
     one, two, three = first.sentences
     assert phrases(one) == [("Ada Okoye", "PER"), ("Ada", "FIRST"), ("Okoye", "NAME"), ("Lagos", "CITY")]
-    assert (two.words, two.entities) == (
-        ("She", "sold", "ten", "boats", "."),
-        (),
-    )  # without *ICH*-2 and *T*-1
+    without_traces = ("She", "sold", "ten", "boats", ".")  # *ICH*-2 and *T*-1
+    assert (two.words, two.entities) == (without_traces, ())
     assert phrases(three) == [("five dollar", "MONEY"), ("dollar", "UNIT")]
     assert one.extra == {"pos": ["NNP", "NNP", "VBZ", "NN", "IN", "NNP", "."]}
     assert report.counts == {}
 
 
-def test_without_the_trees_words_are_their_numbers():
+def test_files_without_trees_and_single_files():
     (first, _), report = documents(STANDOFF)
     assert first.sentences[0].words == ("0", "1", "2", "3", "4", "5", "6")
     assert report.entities == 7
     assert report.counts == {"words not known without the trees: their numbers instead": 2}
-
-
-def test_one_file():
     ((document,), _) = documents(STANDOFF / "02" / "wsj_0201.mrg", trees=str(TREES / "02" / "wsj_0201.mrg"))
     assert phrases(document.sentences[0]) == [("Rome", "CITY")]
     assert documents(STANDOFF / "02" / "wsj_0201.mrg", trees=str(TREES))[0] == [document]
@@ -51,9 +47,7 @@ def test_which_section_is_in_which_part(tmp_path):
 
 
 def test_the_two_folders_exchanged():
-    with pytest.raises(
-        DataError, match=r"wsj_0001.mrg:1: this file holds trees. Give the stand-off folder first"
-    ):
+    with pytest.raises(DataError, match=r"wsj_0001.mrg:1: this file holds trees. Give the stand-off folder"):
         documents(TREES, "nne", trees=str(STANDOFF))
     with pytest.raises(DataError, match=r"wsj_0001.mrg:1: '0' is outside of any tree"):
         documents(STANDOFF, "nne", trees=str(STANDOFF))
@@ -89,11 +83,8 @@ def test_trees_that_do_not_fit(tmp_path, old, new, expected):
 
 
 def test_stand_off_that_does_not_fit(tmp_path):
-    path = tmp_path / "wsj_0001.mrg"
-    path.write_text("1 2\nNNP .\n0,0 CITY\n\n")
-    with pytest.raises(
-        DataError, match=r"wsj_0001.mrg:3: the first line of an NNE sentence numbers its words"
-    ):
+    path = write_text(tmp_path / "wsj_0001.mrg", "1 2\nNNP .\n0,0 CITY\n\n")
+    with pytest.raises(DataError, match=r"wsj_0001.mrg:3: the first line of an NNE sentence numbers its"):
         documents(path)
     path.write_text("0 1\nNNP .\n0,2 CITY\n\n")
     with pytest.raises(DataError, match="ends after the sentence, which has 2 words"):

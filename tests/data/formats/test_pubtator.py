@@ -3,22 +3,21 @@
 from nestree.data import formats
 from nestree.data.io import ConversionReport
 from nestree.types import Document, Entity, Sentence
+from tests.tiny import write_text
 
 from .reading import documents, phrases
 
 
 def read_text(folder, text, **options):
-    path = folder / "a.txt"
-    path.write_text(text, encoding="utf-8")
+    path = write_text(folder / "a.txt", text)
     return list(formats.read(path, "pubtator", options.pop("report", ConversionReport()), **options))
 
 
 def test_articles_are_read_and_the_title_is_a_sentence_of_its_own():
     (fever, gene), report = documents("tools/pubtator.txt")
     assert fever.id == "111"
-    assert fever.text == (
-        "Rome fever in children of Rome\nThe Rome fever (malaria) was common. It is rare now."
-    )
+    title = "Rome fever in children of Rome"
+    assert fever.text == f"{title}\nThe Rome fever (malaria) was common. It is rare now."
     assert [" ".join(s.words) for s in fever.sentences] == [
         "Rome fever in children of Rome",
         "The Rome fever ( malaria ) was common .",
@@ -31,29 +30,19 @@ def test_articles_are_read_and_the_title_is_a_sentence_of_its_own():
     ]
     composite = next(e for e in fever.sentences[1].entities if e.start == 1)
     assert composite.extra == {"id": "D008288", "mentions": "Rome fever|fever"}
-    assert (gene.text, phrases(gene.sentences[0])) == (
-        "No | abstract: α-Synuclein",
-        [("α-Synuclein", "Gene")],
-    )
+    assert gene.text == "No | abstract: α-Synuclein"
+    assert phrases(gene.sentences[0]) == [("α-Synuclein", "Gene")]
     assert report.counts == {"relations not read": 1}
 
 
 def test_written_offsets_hold_and_what_is_changed_is_counted(tmp_path):
     text = "Rome\tfever\r\n in\nRome 🙂"
-    sentence = Sentence(
-        ("Rome", "fever", "in", "Rome", "🙂"),
-        (
-            Entity(0, 2, "D", head=1, extra={"id": "M1", "other": 1}),
-            Entity(1, 5, "A\tB", score=0.5),
-            Entity(4, 5, "E"),
-        ),
-        text,
-        ((0, 4), (5, 10), (13, 15), (16, 20), (21, 22)),
-    )
+    entities = [Entity(0, 2, "D", head=1, extra={"id": "M1", "other": 1}), Entity(1, 5, "A\tB", score=0.5)]
+    offsets = ((0, 4), (5, 10), (13, 15), (16, 20), (21, 22))
+    sentence = Sentence(["Rome", "fever", "in", "Rome", "🙂"], [*entities, Entity(4, 5, "E")], text, offsets)
     report = ConversionReport()
-    formats.write(
-        [Document((sentence,), text, "a|b", {"k": 1}), Document(())], tmp_path / "a", "pubtator", report
-    )
+    given = [Document((sentence,), text, "a|b", {"k": 1}), Document(())]
+    formats.write(given, tmp_path / "a", "pubtator", report)
     assert (tmp_path / "a").read_text(encoding="utf-8") == (
         "a_b|t|Rome\tfever\n"
         "a_b|a|  in Rome 🙂\n"

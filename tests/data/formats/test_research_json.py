@@ -25,18 +25,11 @@ def test_mentions_have_exclusive_ends_and_documents_are_gathered():
     assert report.counts == {"relations not read": 1, "extra keys of entities not read": 3}
 
 
-def test_further_items_of_entities_are_counted(tmp_path):
+def test_what_is_not_read_is_counted(tmp_path):
     report = ConversionReport()
-    read_one(
-        tmp_path,
-        "research-json",
-        {"sentences": [["a", "b"]], "ners": [[[0, 1, "X", 0.9], [1, 1, "Y"]]]},
-        report,
-    )
+    record = {"sentences": [["a", "b"]], "ners": [[[0, 1, "X", 0.9], [1, 1, "Y"]]]}
+    read_one(tmp_path, "research-json", record, report)
     assert report.counts == {"further items of entities not read: start, end and label are": 1}
-
-
-def test_keys_that_are_not_read_are_counted(tmp_path):
     report = ConversionReport()
     record = {"sentence": ["Rome"], "ner": [{"index": [0], "type": "GPE"}], "pos": ["NNP"], "entities": 5}
     read_one(tmp_path, "research-json", record, report)
@@ -57,11 +50,6 @@ def test_other_conventions_can_be_chosen(tmp_path):
     record = {"tokens": ["a", "b"], "entities": [{"type": "X", "start": 0, "end": 1}]}
     assert spans(read_one(tmp_path, "research-json", record).sentences[0]) == [(0, 1, "X")]
     assert spans(read_one(tmp_path, "research-json", record, ends="inclusive").sentences[0]) == [(0, 2, "X")]
-
-
-W = ["in", "New", "York"]
-
-
-def test_a_mention_that_fits_neither_way_is_not_judged_by_its_text(tmp_path):
-    record = {"tokens": W, "entity_mentions": [{"start": 1, "end": 3, "entity_type": "A", "text": "NYC"}]}
+    mention = {"start": 1, "end": 3, "entity_type": "A", "text": "NYC"}  # which fits neither way
+    record = {"tokens": ["in", "New", "York"], "entity_mentions": [mention]}
     assert spans(read_one(tmp_path, "research-json", record).sentences[0]) == [(1, 3, "A")]

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from nestree.data.formats import read
 from nestree.data.io import ConversionReport
 from nestree.errors import DataError
+from tests.tiny import write_text
 
 
 def texts(path, **options):
@@ -50,23 +51,18 @@ def test_lines_as_documents(tmp_path):
     report = ConversionReport(skip_bad=True)
     found = [(d.id, d.text) for d in read(path, "text", report, documents="lines")]
     assert found == [("a:1", "One. And."), ("a:5", "Three")]
-    assert report.skipped == [
-        f"{path}:4: byte 0xff is not UTF-8. Convert the file to UTF-8, for example with iconv."
-    ]
+    (skipped,) = report.skipped
+    assert skipped.startswith(f"{path}:4: byte 0xff is not UTF-8. Convert the file to UTF-8, for example")
 
 
 def test_a_long_file_comes_in_parts_that_say_where_they_begin(tmp_path):
     whole = "Ö one.\n\nTwo two.\nThree.\n\nFour four four four."
-    path = tmp_path / "a.txt"
-    path.write_text(whole, encoding="utf-8")
+    path = write_text(tmp_path / "a.txt", whole)
     found = list(read(path, "text", longest=20))
     assert [d.text for d in found] == ["Ö one.\n\n", "Two two.\nThree.\n\n", "Four four four four."]
     assert [d.id for d in found] == ["a#1", "a#2", "a#3"]
     assert [d.extra["start"] for d in found] == [0, 8, 25]
     assert texts(path, longest=len(whole.encode())) == [("a", whole)]
-
-
-def test_the_line_of_a_bad_byte_is_told_in_any_part(tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes(b"One one one.\n\n" * 9 + b"caf\xe9.\n")
     with pytest.raises(DataError, match=r"a.txt:19: byte 0xe9 is not UTF-8"):

@@ -115,18 +115,13 @@ def test_csv_has_a_row_for_each_entity_and_is_read_with_its_texts(tmp_path):
         ("11", "20", "the army,", "org", "", "the"),
         ("11", "20", "the army,", "org", "", "the"),
     ]
-    assert [(r["doc_id"], r["entity"], r["depth"], r["parent"]) for r in rows[:2]] == [
-        ("d", "0", "0", ""),
-        ("d", "1", "1", "0"),
-    ]
+    first, second = ([r["doc_id"], r["entity"], r["depth"], r["parent"]] for r in rows[:2])
+    assert (first, second) == (["d", "0", "0", ""], ["d", "1", "1", "0"])
     (tmp_path / "d.txt").write_text(text)
     (back,) = io.read(tmp_path / "a.csv", words="whitespace")
     assert sorted(back.sentences[0].entities, key=str) == sorted(entities, key=str)
-    formats.write(
-        [Document([Sentence(text.split(), entities)])],
-        tmp_path / "b.csv",
-        report=(report := ConversionReport()),
-    )
+    report = ConversionReport()
+    formats.write([Document([Sentence(text.split(), entities)])], tmp_path / "b.csv", report=report)
     assert report.counts["texts not written: csv cannot hold them"] == 1  # made of the words
 
 
@@ -135,9 +130,8 @@ def test_the_head_of_a_table_may_be_a_text(tmp_path):
     rows = [f"d,0,21,X,{head}" for head in ("dogs", "the", "og", "")]
     write_files(tmp_path, a_csv="\n".join(["doc_id,start,end,label,head", *rows]))
     (document,), report = documents(tmp_path / "a.csv")
-    assert [(entity.head, entity.heads) for entity in document.sentences[0].entities] == [(4, ())] + [
-        (None, ())
-    ] * 3
+    heads = [(entity.head, entity.heads) for entity in document.sentences[0].entities]
+    assert heads == [(4, ())] + [(None, ())] * 3
     assert report.counts == {"heads not kept: their text is not in the entity once": 2}
 
 
