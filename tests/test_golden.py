@@ -14,14 +14,19 @@ import pytest
 import torch
 
 import nestree
-from nestree.config import Settings, recipe_names
+from nestree.config import Settings
 from nestree.data.formats import read
 from nestree.model import Recognizer
 from nestree.nn.int8 import unavailable_reason
+from nestree.treecrf import LexicalPotentials, best_trees, entropy, log_partition, marginals
 from tests import tiny
 
 GOLDEN = Path(__file__).parent / "golden"
 SENTENCES = 300  # of GUM-open's test data
+RECIPES = sorted(
+    str(path.relative_to(Path(nestree.__file__).parent / "configs").with_suffix(""))
+    for path in (Path(nestree.__file__).parent / "configs").rglob("*.toml")
+)
 
 
 def bundled_entities(shared: Path, precision: Any) -> list[list[Any]]:
@@ -29,8 +34,10 @@ def bundled_entities(shared: Path, precision: Any) -> list[list[Any]]:
     documents = read(shared / "data" / "gum_open" / "test.jsonl.gz")
     words = [list(s.words) for document in documents for s in document.sentences][:SENTENCES]
     pipeline = nestree.load(device="cpu", precision=precision)
-    found = [sentence.entities for sentence in pipeline.words(words)]
-    return [[[e.start, e.end, e.label, e.head, round(e.score or 0.0, 5)] for e in each] for each in found]
+    return [
+        [[e.start, e.end, e.label, e.head, round(e.score or 0.0, 5)] for e in sentence.entities]
+        for sentence in pipeline.words(words)
+    ]
 
 
 def recipe_results(folder: Path, recipe: str) -> dict[str, Any]:
@@ -47,8 +54,34 @@ def recipe_results(folder: Path, recipe: str) -> dict[str, Any]:
     losses = model.eval().losses(model.collate(tiny.SENTENCES))
     (losses.total / losses.mentions).backward()
     norms = [float(p.grad.norm()) for p in model.parameters() if p.grad is not None]
-    parts = sorted(float(part.detach()) for part in losses.parts.values())
-    return {"losses": parts, "gradient_norms": sorted(norms)}
+    return {
+        "losses": sorted(float(part.detach()) for part in losses.parts.values()),
+        "gradient_norms": sorted(norms),
+    }
+
+
+def engine_results() -> list[dict[str, Any]]:
+    """log Z, marginals, entropy and best trees of random potentials, 1 to 12 words."""
+    generator = torch.Generator().manual_seed(3)
+    results = []
+    for n in range(1, 13):
+        shapes = [(n + 1, n + 1), (n, n), (n,), (n + 1, n + 1), (n + 1, n + 1, n)]
+        parts = [torch.randn(1, *shape, generator=generator, dtype=torch.float64) for shape in shapes]
+        potentials = LexicalPotentials(*parts)
+        probabilities = marginals(potentials, [n])
+        tree = best_trees(potentials, [n])[0]
+        results.append(
+            {
+                "log_partition": log_partition(potentials, [n]).item(),
+                "entropy": entropy(potentials, [n]).item(),
+                "marginals": [
+                    float((p**2).sum()) for p in (probabilities.span, probabilities.arc, probabilities.root)
+                ],
+                "spans": [list(span) for span in tree.spans],
+                "score": tree.score,
+            }
+        )
+    return results
 
 
 def stored(name: str) -> Any:
@@ -65,7 +98,7 @@ def test_bundled_model(shared: Path, precision: str) -> None:
         assert [e[4] for e in entities] == pytest.approx([e[4] for e in wanted], abs=2e-4)
 
 
-@pytest.mark.parametrize("recipe", recipe_names())
+@pytest.mark.parametrize("recipe", RECIPES)
 def test_recipes(tmp_path: Path, recipe: str) -> None:
     assert Settings.read(recipe)
     expected = stored("recipes")[recipe]
@@ -74,9 +107,17 @@ def test_recipes(tmp_path: Path, recipe: str) -> None:
     assert found["gradient_norms"] == pytest.approx(expected["gradient_norms"], rel=1e-4, abs=1e-6)
 
 
+def test_engine() -> None:
+    for found, expected in zip(engine_results(), stored("engine"), strict=True):
+        assert found.pop("spans") == expected.pop("spans")
+        assert found.pop("marginals") == pytest.approx(expected.pop("marginals"), rel=1e-9)
+        assert found == pytest.approx(expected, rel=1e-9)
+
+
 def write(shared: Path, scratch: Path) -> None:
     results = {
-        "recipes": {r: recipe_results(scratch / r.replace("/", "-"), r) for r in recipe_names()},
+        "engine": engine_results(),
+        "recipes": {r: recipe_results(scratch / r.replace("/", "-"), r) for r in RECIPES},
         "bundled-float32": bundled_entities(shared, "float32"),
         "bundled-int8": bundled_entities(shared, "int8"),
     }
