@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import nestree
-from nestree.config import Settings
+from nestree.config import Settings, recipe_names
 from nestree.data.formats import read
 from nestree.model import Recognizer
 from nestree.nn.int8 import unavailable_reason
@@ -23,10 +23,6 @@ from tests import tiny
 
 GOLDEN = Path(__file__).parent / "golden"
 SENTENCES = 300  # of GUM-open's test data
-RECIPES = sorted(
-    str(path.relative_to(Path(nestree.__file__).parent / "configs").with_suffix(""))
-    for path in (Path(nestree.__file__).parent / "configs").rglob("*.toml")
-)
 
 
 def bundled_entities(shared: Path, precision: Any) -> list[list[Any]]:
@@ -98,7 +94,7 @@ def test_bundled_model(shared: Path, precision: str) -> None:
         assert [e[4] for e in entities] == pytest.approx([e[4] for e in wanted], abs=2e-4)
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("recipe", recipe_names())
 def test_recipes(tmp_path: Path, recipe: str) -> None:
     assert Settings.read(recipe)
     expected = stored("recipes")[recipe]
@@ -117,7 +113,7 @@ def test_engine() -> None:
 def write(shared: Path, scratch: Path) -> None:
     results = {
         "engine": engine_results(),
-        "recipes": {r: recipe_results(scratch / r.replace("/", "-"), r) for r in RECIPES},
+        "recipes": {r: recipe_results(scratch / r.replace("/", "-"), r) for r in recipe_names()},
         "bundled-float32": bundled_entities(shared, "float32"),
         "bundled-int8": bundled_entities(shared, "int8"),
     }
