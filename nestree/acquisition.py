@@ -15,25 +15,15 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
-import torch
 
 from nestree.data import formats
 from nestree.decoding import Prediction
 from nestree.decoding.constraints import as_int
 from nestree.decoding.uncertainty import CRITERIA
 from nestree.errors import InputError, plural
-from nestree.model import OnnxRecognizer, eval_mode
+from nestree.model import OnnxRecognizer
 from nestree.nn.int8 import unavailable_reason
-from nestree.pipeline import (
-    Pipeline,
-    PredictOptions,
-    bf16_weights,
-    cut_windows,
-    default_batch_words,
-    load,
-    predict,
-    run_batches,
-)
+from nestree.pipeline import Pipeline, PredictOptions, default_batch_words, load, predict, predict_windows
 from nestree.types import Document, Entity, Sentence, Span
 
 DIVERSITIES = ("none", "k-center", "k-means")
@@ -144,9 +134,9 @@ def select(
     for document in (d for source in sources for d in read_pool(source, pipeline)):
         for sentence in document.sentences:
             if partial and not sentence.complete:
-                answers.setdefault(sentence_key(sentence), set()).update(answered_spans(sentence))
+                answers.setdefault(words_key(sentence.words), set()).update(answered_spans(sentence))
             else:
-                seen.add(sentence_key(sentence))
+                seen.add(words_key(sentence.words))
         if not partial or all(sentence.complete for sentence in document.sentences):
             # A task of one sentence may have been split into several when its annotation was read.
             seen.add(words_key(word for sentence in document.sentences for word in sentence.words))
@@ -174,7 +164,7 @@ def select(
                 for k, prediction in enumerate(predictions):
                     answered = answered_spans(each.sentences[k])
                     if answers:
-                        answered |= answers.get(sentence_key(each.sentences[k]), set())
+                        answered |= answers.get(words_key(each.sentences[k].words), set())
                     for margin, start, end, label, p in prediction.doubts:
                         if (start, end) in answered:
                             continue
@@ -201,7 +191,7 @@ def select(
         for each in make_units(document, unit, pipeline, result.pool_sentences):
             result.pool_sentences += len(each.sentences)
             result.pool_words += each.words
-            if seen and all(sentence_key(sentence) in seen for sentence in each.sentences):
+            if seen and all(words_key(sentence.words) in seen for sentence in each.sentences):
                 result.excluded += 1
                 result.excluded_words += each.words
                 continue
@@ -302,7 +292,7 @@ def make_units(document: Document, unit: str, pipeline: Pipeline, number: int) -
     sentences = pipeline.model.sentences_with_context([document])
     if unit == "document":
         if sentences:
-            yield Unit(document, sentences, " ".join(map(sentence_key, sentences)))
+            yield Unit(document, sentences, " ".join(words_key(s.words) for s in sentences))
         return
     several = len(sentences) > 1
     for k, sentence in enumerate(sentences, 1):
@@ -311,15 +301,11 @@ def make_units(document: Document, unit: str, pipeline: Pipeline, number: int) -
         if document.id:
             name = f"{document.id}:{k}" if several else document.id
         extra = {} if several else document.extra
-        yield Unit(Document((own,), own.text, name, extra), [own], sentence_key(sentence))
-
-
-def sentence_key(sentence: Sentence) -> str:
-    """Equal for the same characters, however they are split into words."""
-    return words_key(sentence.words)
+        yield Unit(Document((own,), own.text, name, extra), [own], words_key(sentence.words))
 
 
 def words_key(words: Iterable[str]) -> str:
+    """Equal for the same characters, however they are split into words."""
     return hashlib.blake2b("".join(words).encode("utf-8", "replace"), digest_size=12).hexdigest()
 
 
@@ -335,29 +321,20 @@ def random_order(key: str, seed: int) -> float:
 
 def measure(pipeline: Pipeline, sentences: Sequence[Sentence], options: PredictOptions) -> list[Prediction]:
     """The uncertainty, doubts and mean of each sentence; those of a long sentence come from its windows."""
-    model = pipeline.inference_model
-    windows = cut_windows(sentences, {}, options.max_sentence_words)
-    parts: list[list[tuple[int, int, Prediction]]] = [[] for _ in sentences]
-    with torch.inference_mode(), eval_mode(model), bf16_weights(model):
-        batch_words = default_batch_words(model.device)
-        for batch, found in run_batches(model, windows, batch_words, options, pipeline.worker_pool, None):
-            for window, prediction in zip(batch, found, strict=True):
-                parts[window.number].append((window.start, window.end, prediction))
     results = []
-    for sentence, pieces in zip(sentences, parts, strict=True):
-        if len(pieces) == 1:
-            results.append(pieces[0][2])
+    windows_of = predict_windows(pipeline.inference_model, sentences, options, workers=pipeline.worker_pool)
+    for sentence, parts in zip(sentences, windows_of, strict=True):
+        if len(parts) == 1:
+            results.append(parts[0][1])
             continue
-        covered = sum(end - start for start, end, _ in pieces)
-        value = sum(prediction.uncertainty for *_, prediction in pieces) * len(sentence.words) / covered
-        doubts = {
-            (doubt.start + start, doubt.end + start): doubt._replace(
-                start=doubt.start + start, end=doubt.end + start
-            )
-            for start, _, prediction in pieces
-            for doubt in prediction.doubts
-        }
-        means = [prediction.mean for *_, prediction in pieces]
+        covered = sum(window.end - window.start for window, _ in parts)
+        value = sum(prediction.uncertainty for _, prediction in parts) * len(sentence.words) / covered
+        doubts = {}
+        for window, prediction in parts:
+            for doubt in prediction.doubts:
+                start, end = doubt.start + window.start, doubt.end + window.start
+                doubts[start, end] = doubt._replace(start=start, end=end)
+        means = [prediction.mean for _, prediction in parts]
         mean = None if means[0] is None else np.mean(means, axis=0)  # type: ignore[arg-type]
         results.append(Prediction((), None, value, sorted(doubts.values())[: options.doubts], mean))
     return results

@@ -82,10 +82,10 @@ KNOWN_LABELS = (
 COLOR_OF_LABEL = {label: k for k, labels in enumerate(KNOWN_LABELS) for label in labels.split()}
 
 
-def label_color(label: str) -> int:
+def color_index(label: str) -> int:
     """The index of a label's color in HTML_COLORS and TERMINAL_COLORS: the same on every page.
 
-    >>> label_color("PER"), label_color("person"), label_color("a label of yours")
+    >>> color_index("PER"), color_index("person"), color_index("a label of yours")
     (3, 3, 2)
     """
     unknown = crc32(label.encode("utf-8", "surrogatepass")) % len(HTML_COLORS)
@@ -143,7 +143,7 @@ def environment() -> "Environment":
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    jinja.filters.update(single_line=single_line, label_color=label_color)
+    jinja.filters.update(single_line=single_line, color_index=color_index)
     jinja.globals.update(label_colors=HTML_COLORS)
     return jinja
 

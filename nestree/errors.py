@@ -28,6 +28,18 @@ def shorten_numbers(message: str) -> str:
     return re.sub(r"\d{81,}", lambda number: f"{number[0][:10]}... ({len(number[0]):,} digits)", message)
 
 
+def format_duration(seconds: float) -> str:
+    """A time for people to read.
+
+    >>> format_duration(59.6), format_duration(125), format_duration(7300)
+    ('60 s', '2 min 5 s', '2 h 1 min')
+    """
+    if round(seconds) < 100:
+        return f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
+
+
 def plural(n: int, noun: str) -> str:
     """The number with its noun.
 

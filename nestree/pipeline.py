@@ -136,15 +136,10 @@ class Pipeline:
     ) -> None:
         if not isinstance(model, Recognizer):
             raise InputError(f"model is {model!r:.60}; it must be a Recognizer. `nestree.load` takes names.")
-        max_words = as_int(max_sentence_words)
-        if max_words is None or max_words < 4:
-            raise InputError(
-                f"max_sentence_words is {max_sentence_words!r}; it must be a whole number, 4 or more."
-            )
+        max_words = check_int("max_sentence_words", max_sentence_words, 4)
+        check_int("workers", workers, 0)
         if precision not in ("auto", "float32", "int8"):
             raise InputError(f'precision is {precision!r}; it must be "auto", "float32" or "int8".')
-        if (as_int(workers) or 0) < 0 or as_int(workers) is None:
-            raise InputError(f"workers is {workers!r}; it must be a whole number, 0 or more.")
         self.model, self.max_sentence_words, self.precision = model, max_words, precision
         self.int8_model: Recognizer | None = None
         self.workers, self.worker_pool = workers, None if workers == 0 else WorkerPool(self, workers)
@@ -310,9 +305,9 @@ class Pipeline:
         if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
             kind = type(texts).__name__
             raise InputError(f"pipe takes several texts, and this is one {kind}. Give a list of texts.")
-        for name, value in {"batch_size": batch_size, "batch_words": batch_words}.items():
-            if (name == "batch_size" or value is not None) and (as_int(value) or 0) < 1:
-                raise InputError(f"{name} is {value!r}; it must be a whole number, 1 or more.")
+        check_int("batch_size", batch_size, 1)
+        if batch_words is not None:
+            check_int("batch_words", batch_words, 1)
         if on_error not in ("raise", "skip"):
             raise InputError(f'on_error is {on_error!r}; it must be "raise" or "skip".')
 
@@ -424,6 +419,14 @@ def unpickle(
     """A pipeline from what `Pipeline.__reduce__` stores."""
     model = checkpoint.from_bytes(files, select_device(device))
     return Pipeline(model, max_sentence_words, precision, workers)
+
+
+def check_int(name: str, value: Any, least: int) -> int:
+    """The value as an int; an error if it is none, or less than `least`."""
+    number = as_int(value)
+    if number is None or number < least:
+        raise InputError(f"{name} is {value!r}; it must be a whole number, {least} or more.")
+    return number
 
 
 def not_a_text(value: Any) -> InputError:
@@ -592,42 +595,28 @@ def predict(
     settings, constraints = options.settings or model.settings, constraints or {}
     for known, forbidden in constraints.values():  # before windows divide them
         check_constraints(known, forbidden, model.labels, settings.model.structure != "none")
-    windows = cut_windows(sentences, constraints, options.max_sentence_words)
-    results: dict[int, Sentence] = {}
-    cut: dict[int, list[tuple[Span, Prediction]]] = {}  # by sentence
-    with torch.inference_mode(), eval_mode(model), bf16_weights(model):
-        batch_words = batch_words or default_batch_words(model.device)
-        for batch, batch_predictions in run_batches(
-            model, windows, batch_words, options, workers, group_sizes
-        ):
-            completed = 0
-            for window, prediction in zip(batch, batch_predictions, strict=True):
-                sentence = sentences[window.number]
-                completed += window.end == len(sentence.words)
-                if window.sentence is sentence:
-                    results[window.number] = with_entities(sentence, *prediction[:2], sentence.extra)
-                else:
-                    span = window.start, window.end
-                    cut.setdefault(window.number, []).append((span, prediction))
-            if on_progress:
-                on_progress(completed)
-    for index, window_predictions in cut.items():
-        window_predictions.sort(key=lambda pair: pair[0])
+    windows_of = predict_windows(
+        model, sentences, options, batch_words, on_progress, constraints, workers, group_sizes
+    )
+    results, cut = [], 0
+    for index, (sentence, parts) in enumerate(zip(sentences, windows_of, strict=True)):
+        if len(parts) == 1:
+            results.append(with_entities(sentence, *parts[0][1][:2], sentence.extra))
+            continue
+        cut += 1
+        parts.sort(key=lambda part: part[0].start)
         entities = merge_windows(
-            [prediction.entities for _, prediction in window_predictions],
-            [span for span, _ in window_predictions],
+            [prediction.entities for _, prediction in parts],
+            [(window.start, window.end) for window, _ in parts],
             settings.decoding.method == "spans",
             {(span.start, span.end) for span in constraints.get(index, NO_CONSTRAINTS)[0]},
         )
-        extra = {**sentences[index].extra, "windows": len(window_predictions)}
-        results[index] = with_entities(sentences[index], entities, None, extra)
+        results.append(with_entities(sentence, entities, None, {**sentence.extra, "windows": len(parts)}))
     if cut:
         log.info(
-            "%d sentences of more than %d words are predicted in windows",
-            len(cut),
-            options.max_sentence_words,
+            "%d sentences of more than %d words are predicted in windows", cut, options.max_sentence_words
         )
-    return [results[index] for index in range(len(sentences))]
+    return results
 
 
 class Window(NamedTuple):
@@ -687,6 +676,29 @@ def cut_windows(
             part = Sentence(sentence.words[start:end], id=sentence.id)
             windows.append(Window(index, start, end, part, inside))
     return windows
+
+
+def predict_windows(
+    model: Recognizer,
+    sentences: Sequence[Sentence],
+    options: PredictOptions,
+    batch_words: int | None = None,
+    on_progress: Callable[[int], None] | None = None,
+    constraints: Mapping[int, SentenceConstraints] | None = None,
+    workers: "WorkerPool | None" = None,
+    group_sizes: Sequence[int] | None = None,
+) -> list[list[tuple[Window, Prediction]]]:
+    """The windows of each sentence, in any order, with their predictions; arguments as of `predict`."""
+    windows = cut_windows(sentences, constraints or {}, options.max_sentence_words)
+    batch_words = batch_words or default_batch_words(model.device)
+    found: list[list[tuple[Window, Prediction]]] = [[] for _ in sentences]
+    with torch.inference_mode(), eval_mode(model), bf16_weights(model):
+        for batch, predictions in run_batches(model, windows, batch_words, options, workers, group_sizes):
+            for window, prediction in zip(batch, predictions, strict=True):
+                found[window.number].append((window, prediction))
+            if on_progress:
+                on_progress(sum(window.end == len(sentences[window.number].words) for window in batch))
+    return found
 
 
 def merge_windows(

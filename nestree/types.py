@@ -177,13 +177,13 @@ class Sentence(AttributeHints):
                     f"entity {entity} ends after the sentence, which has {len(self.words)} words: {self}"
                 )
         if self.forbidden:
-            self._check_forbidden()
+            self._normalize_forbidden()
         if (self.text is None) != (self.offsets is None):
             raise DataError(f"a sentence has a text and the offsets of its words, or neither: {self}")
         if self.offsets is not None:
             self._check_offsets(self.offsets)
 
-    def _check_forbidden(self) -> None:
+    def _normalize_forbidden(self) -> None:
         """Raise unless these are spans of words, none of which is an entity; store them as tuples, sorted."""
         entities = {entity.span: entity for entity in self.entities}
         spans = set()

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from nestree.errors import InputError, NestreeError, escape_newlines, shorten_numbers
+from nestree.errors import InputError, NestreeError, escape_newlines, format_duration, shorten_numbers
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -505,18 +505,18 @@ class TrainingProgress(ProgressDisplay):
         f1 = f"  F1 {100 * step.best_f1:.2f}" if step.best_f1 else ""
         rate = f"{step.sentences_per_second:,.0f} sentences/s"
         losses = "  ".join(f"{name} {value:.3f}" for name, value in step.losses.items())
-        postfix = f"{losses}{f1}  {rate}  {duration(step.seconds_left)} left"
+        postfix = f"{losses}{f1}  {rate}  {format_duration(step.seconds_left)} left"
         self.show(step.share, f"epoch {step.epoch}/{step.epochs}", postfix)
 
     def epoch(self, end: "EpochEnd") -> None:
         if end.epoch != 1 and end.epoch % math.ceil(end.epochs / MAX_EPOCH_LINES):
             return
         losses = "  ".join(f"{name} {value:.3f}" for name, value in end.losses.items())
-        left = f"  at most {duration(self.seconds_left)} left" if end.epoch < end.epochs else ""
+        left = f"  at most {format_duration(self.seconds_left)} left" if end.epoch < end.epochs else ""
         self.print_line(
             f"epoch {end.epoch:>{len(str(end.epochs))}}/{end.epochs}  {losses}  dev P "
-            f"{100 * end.precision:.2f} R {100 * end.recall:.2f} F1 {100 * end.f1:.2f}  {duration(end.seconds)}{left}"
-            f"{'  best so far' * (end.best_epoch == end.epoch)}"
+            f"{100 * end.precision:.2f} R {100 * end.recall:.2f} F1 {100 * end.f1:.2f}  "
+            f"{format_duration(end.seconds)}{left}{'  best so far' * (end.best_epoch == end.epoch)}"
         )
 
 
@@ -526,7 +526,7 @@ class PretrainProgress(ProgressDisplay):
     passes = 0
 
     def __call__(self, batch: "PretrainStep") -> None:
-        time_left = f"{duration(batch.seconds_left)} left"
+        time_left = f"{format_duration(batch.seconds_left)} left"
         if batch.passes > self.passes:
             self.passes = batch.passes
             self.print_line(f"pass {batch.passes}: loss {batch.loss:.3f}, {time_left}")
@@ -556,11 +556,5 @@ class PredictionProgress(ProgressDisplay):
         seconds, words = monotonic() - started, progress.words - before.words
         share = (progress.share or 0) - (before.share or 0)
         speed = f"{words / seconds:,.0f} words/s" if words else f"{progress.words:,} words"
-        left = f"  {duration(seconds / share * (1 - (progress.share or 0)))} left" if share > 0 else ""
+        left = f"  {format_duration(seconds / share * (1 - (progress.share or 0)))} left" if share > 0 else ""
         self.show(progress.share or 0, f"{files}{speed}{left}")
-
-
-def duration(seconds: float) -> str:
-    from nestree.training.train import duration
-
-    return duration(seconds)

@@ -5,7 +5,7 @@ from math import floor, log10
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
-from nestree.display import add_element, label_color, render_page, stack_spans
+from nestree.display import add_element, color_index, render_page, stack_spans
 from nestree.evaluation import KINDS, Comparison, Difference, EntityError, Evaluation, Score, sentence_name
 from nestree.report import tables
 from nestree.report.tables import METRIC_NAMES, describe_error, metrics, percent, signed
@@ -95,7 +95,7 @@ def score_chart(groups: Mapping[Any, Score], labels: bool = False) -> Chart:
                 marks.append(Mark("whisker", 100 * low, 100 * (high - low)))
             marks.append(Mark("p", 100 * score.precision, title=f"P {precision}"))
             marks.append(Mark("r", 100 * score.recall, title=f"R {recall}"))
-        rows.append((str(name), label_color(str(name)) if labels else None, marks, f1))
+        rows.append((str(name), color_index(str(name)) if labels else None, marks, f1))
     return Chart(rows, [(20 * k, f"{20 * k}") for k in range(6)])
 
 
@@ -112,7 +112,7 @@ def error_chart(evaluation: Evaluation) -> Chart:
             title = f"{label}, {tables.ERROR_NAMES[kind]}: {number:,}"
             marks += [Mark(kind, left, width, title, f"{number:,}" if width > 6 else "")] if number else []
             left += width
-        rows.append((label, label_color(label), marks, f"{sum(numbers):,}"))
+        rows.append((label, color_index(label), marks, f"{sum(numbers):,}"))
     return Chart(rows, [(100 * t / largest, f"{t:,.0f}") for t in round_ticks(largest, 5) if t == int(t)])
 
 
@@ -120,7 +120,7 @@ def difference_chart(comparison: Comparison) -> Chart:
     """Each difference with its interval; one whose interval excludes 0 is significant."""
     rows: list[tuple[str, int | None, Difference]]
     rows = [(METRIC_NAMES[name], None, difference) for name, difference in comparison.overall.items()]
-    rows += [(name, label_color(name), d) for name, d in list(comparison.labels.items())[:MAX_ROWS]]
+    rows += [(name, color_index(name), d) for name, d in list(comparison.labels.items())[:MAX_ROWS]]
     reach = max(0.01, *(abs(x) for *_, d in rows for x in (*d.interval, d.value)))
     drawn = []
     for name, color, (value, (low, high), p) in rows:
@@ -232,7 +232,7 @@ def brackets(
     cells = []
     levels = stack_spans([entity.span for entity in entities.values()])
     for entity, level in zip(entities.values(), levels, strict=True):
-        style = f"c{label_color(entity.label)} {'wrong' if entity == wrong else 'other'}"
+        style = f"c{color_index(entity.label)} {'wrong' if entity == wrong else 'other'}"
         style += " cut-left" if entity.start < start else ""
         style += " cut-right" if entity.end > end else ""
         label = entity.label

@@ -19,7 +19,7 @@ from starlette.requests import ClientDisconnect
 from starlette.staticfiles import StaticFiles
 
 from nestree import __version__
-from nestree.display import label_color, render
+from nestree.display import color_index, render
 from nestree.errors import InputError, plural
 from nestree.pipeline import Pipeline, PredictOptions, count_words
 from nestree.serve import annotation_tools
@@ -319,7 +319,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
         pipeline = queue.get_pipeline()
         return {
             "labels": [
-                {"label": label, "description": text, "color": label_color(label)}
+                {"label": label, "description": text, "color": color_index(label)}
                 for label, text in pipeline.labels.items()
             ],
             "threshold": pipeline.model.settings.decoding.threshold,

@@ -163,8 +163,8 @@ class PredictionQueue:
                 if not self.waiting:
                     break
                 share = self.waiting_words // (2 * LONG_QUEUE_BATCHES)
-                max_words = max(max_words, min(share, LONG_QUEUE_BATCHES * max_words))
-                while self.waiting and (not batch or words + self.waiting[0][0].words <= max_words):
+                limit = max(max_words, min(share, LONG_QUEUE_BATCHES * max_words))
+                while self.waiting and (not batch or words + self.waiting[0][0].words <= limit):
                     item = self.waiting[0].popleft()
                     if not self.waiting[0]:
                         self.waiting.popleft()

@@ -14,9 +14,9 @@ from rich.cells import cell_len
 
 from nestree.display import (
     add_element,
+    color_index,
     escape_invisible,
     format_probability,
-    label_color,
     render,
     render_page,
     single_line,
@@ -161,7 +161,7 @@ def box_parts(
                 head = single_line(entity.head.text)
                 lines.append(f"head: {head if len(head) <= 60 else head[:59] + '…'}")
             own = text_direction(entity.text, directions[-1])
-            style = f"e c{label_color(entity.label)}{' from' * part.cut}{' on' * part.cut_at_end}"
+            style = f"e c{color_index(entity.label)}{' from' * part.cut}{' on' * part.cut_at_end}"
             turn = "" if own == directions[-1] else f' dir="{own}"'
             title = escape("\n".join(lines))
             yield f'<span class="{style}"{turn} style="--h:{part.height}" title="{title}">'
@@ -209,7 +209,7 @@ def draw_svg(sentence: Sentence) -> str:
     """The tree, words and entities of a sentence; needs the style of trees.css inside an element of class `nestree`."""
     layout = SentenceLayout(sentence)
     words = layout.words
-    classes = {span: f"entity c{label_color(label)}" for span, label in layout.labels.items()}
+    classes = {span: f"entity c{color_index(label)}" for span, label in layout.labels.items()}
     starts = [CELL_WIDTH * column + WORD_GAP * w for w, column in enumerate(word_columns(words)[:-1])]
     ends = [x + CELL_WIDTH * cell_len(word) for x, word in zip(starts, words, strict=True)]
     centers = [x + CELL_WIDTH * cell_len(w.rstrip()) / 2 for x, w in zip(starts, words, strict=True)]

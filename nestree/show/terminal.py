@@ -9,10 +9,10 @@ from rich.text import Text
 
 from nestree.display import (
     TERMINAL_COLORS,
+    color_index,
     escape_bidi,
     escape_invisible,
     format_probability,
-    label_color,
     stack_spans,
 )
 from nestree.show.layout import (
@@ -85,7 +85,7 @@ def draw_document(document: Document, width: int, head_mark: str = "") -> Text:
 
 def bracket(edge: Edge) -> Text:
     """A bracket; the closing one has the labels and their probabilities. The first label determines the color."""
-    styles = [f"bold {TERMINAL_COLORS[label_color(label)]}" for label in edge.entity.labels]
+    styles = [f"bold {TERMINAL_COLORS[color_index(label)]}" for label in edge.entity.labels]
     if edge.opens:
         return Text("[…" if edge.cut else "[", styles[0])
     text = Text()
@@ -137,7 +137,7 @@ def draw_sentence(sentence: Sentence, width: int) -> Text:
     """The tree of a sentence above its words and its entities below them, in stretches of at most `width` columns."""
     layout = SentenceLayout(sentence)
     words, columns = layout.words, word_columns(layout.words)
-    styles = {span: TERMINAL_COLORS[label_color(label)] for span, label in layout.labels.items()}
+    styles = {span: TERMINAL_COLORS[color_index(label)] for span, label in layout.labels.items()}
     tree = draw_tree(layout, styles) if layout.heads else None
     lines: list[Text] = []
     for first, last in stretches(words, width):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tqdm import tqdm  # type: ignore[import-untyped]
 
-from nestree.errors import TrainingError
+from nestree.errors import TrainingError, format_duration
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class ProgressBar(Callbacks):
         self.bar.close()
 
     def step(self, step: Step) -> None:
-        loss, left = step.losses["loss"], duration(step.seconds_left)
+        loss, left = step.losses["loss"], format_duration(step.seconds_left)
         self.bar.set_description_str(
             f"epoch {step.epoch}/{step.epochs}  loss {loss:.3f}  best dev F1 {100 * step.best_f1:.2f}  {left} left",
             refresh=False,
@@ -96,14 +96,3 @@ class TensorBoard(Callbacks):
         for name, value in {**values, **losses, "time/epoch": end.seconds}.items():
             self.writer.add_scalar(name, value, end.epoch)
         self.writer.flush()
-
-
-def duration(seconds: float) -> str:
-    """
-    >>> duration(59.6), duration(125), duration(7300)
-    ('60 s', '2 min 5 s', '2 h 1 min')
-    """
-    if round(seconds) < 100:
-        return f"{seconds:.0f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"

@@ -20,12 +20,12 @@ from torch import Tensor
 
 from nestree import checkpoint
 from nestree.config import Settings
-from nestree.errors import PotentialsError, TrainingError
+from nestree.errors import PotentialsError, TrainingError, format_duration
 from nestree.evaluation import Evaluation, evaluate
 from nestree.model import Recognizer
 from nestree.pipeline import PredictOptions, predict
 from nestree.temperature import best_decoder
-from nestree.training.callbacks import Callbacks, EpochEnd, Step, duration
+from nestree.training.callbacks import Callbacks, EpochEnd, Step
 from nestree.training.dataset import Corpus, batches
 from nestree.training.optimizer import CLIP_NORM, lr_schedule, set_lr
 from nestree.training.run_dir import Progress, RunDir
@@ -229,7 +229,7 @@ def report_estimate(run: Run, seconds: float, epochs: int) -> None:
         run.estimated = True
         sooner = ", less if training stops early" if run.settings.training.early_stopping_patience else ""
         run.step.notify(
-            f"about {duration(seconds)} left for {epochs} more epoch{'s' * (epochs > 1)}{sooner}."
+            f"about {format_duration(seconds)} left for {epochs} more epoch{'s' * (epochs > 1)}{sooner}."
         )
 
 

@@ -27,8 +27,8 @@ from torch import Tensor, nn
 from nestree.checkpoint import read_tensors, write_tensors
 from nestree.data.formats import write
 from nestree.data.io import atomic_path, lock_file, lock_owner
-from nestree.errors import DataError, TrainingError
-from nestree.training.callbacks import Callbacks, EpochEnd, duration
+from nestree.errors import DataError, TrainingError, format_duration
+from nestree.training.callbacks import Callbacks, EpochEnd
 from nestree.types import Document, Sentence
 
 STATE_FORMAT = "1"
@@ -139,7 +139,7 @@ class RunDir(Callbacks):
             "epoch %d/%d  loss %.3f  dev P %.2f R %.2f F1 %.2f  %s%s",
             *(end.epoch, end.epochs, end.losses["loss"]),
             *(100 * end.precision, 100 * end.recall, 100 * end.f1),
-            *(duration(end.seconds), "  best so far" * (end.best_epoch == end.epoch)),
+            *(format_duration(end.seconds), "  best so far" * (end.best_epoch == end.epoch)),
         )
         self.log_event("epoch", **asdict(end))
 

@@ -113,7 +113,7 @@ class GradientStep:
                     raise
                 log.info("%s", why)
             if not losses:  # after the traceback, which holds tensors, is gone
-                self.free_memory(update)
+                self.reduce_memory(update)
         for parameter in self.parameters:
             if parameter.grad is None:  # so that steps do not depend on which process saw what
                 parameter.grad = torch.zeros_like(parameter)
@@ -188,7 +188,7 @@ class GradientStep:
         )
         return True
 
-    def free_memory(self, update: Update) -> None:
+    def reduce_memory(self, update: Update) -> None:
         """Drop the CUDA graphs; if there are none, double the number of microbatches."""
         if self.drop_graphs():
             return

@@ -17,7 +17,7 @@ from nestree import checkpoint, hub
 from nestree.config import Settings, from_values
 from nestree.data import formats
 from nestree.decoding import Temperatures
-from nestree.errors import ConfigError, InputError, TrainingError
+from nestree.errors import ConfigError, InputError, TrainingError, format_duration
 from nestree.evaluation import Evaluation, evaluate
 from nestree.model import Recognizer, TextRules
 from nestree.model_card import Card, count_statistics
@@ -28,7 +28,6 @@ from nestree.report.tables import ERROR_NAMES, describe_error
 from nestree.temperature import fit_temperatures
 from nestree.text import detect_word_style
 from nestree.training.callbacks import Callbacks, ProgressBar, TensorBoard
-from nestree.training.callbacks import duration as duration
 from nestree.training.dataset import Corpus, adapt_to_small_data, data_files, make_corpus
 from nestree.training.distill import Teachers
 from nestree.training.loop import Run, evaluate_on_dev, run_epochs, save, stop_on_interrupt, tune_decoding
@@ -417,7 +416,7 @@ def save_scores(result: TrainResult, test: Evaluation | None) -> None:
 def summary(result: TrainResult, test: Evaluation | None = None) -> str:
     """The result as a text for the terminal."""
     lines = [
-        f"{result.epochs} epoch{'s' * (result.epochs != 1)} in {duration(result.seconds)}; {result.why}."
+        f"{result.epochs} epoch{'s' * (result.epochs != 1)} in {format_duration(result.seconds)}; {result.why}."
     ]
     if result.evaluation is None:
         return lines[0]

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 
 import nestree
 from nestree.data import formats
-from nestree.display import HTML_COLORS, escape_invisible, label_color
+from nestree.display import HTML_COLORS, color_index, escape_invisible
 from nestree.show import draw_boxes, draw_page, draw_svg
 from nestree.types import Document, Entity, Sentence, crossing_pairs
 
@@ -86,7 +86,7 @@ def test_labels_of_well_known_corpora_have_colors_of_their_own(shared):
     for name in ("gum_open", "genia", "litbank"):
         documents = formats.read(shared / "data" / name / "dev.jsonl.gz")
         labels = {label for document in documents for entity in document.entities for label in entity.labels}
-        assert len({label_color(label) for label in labels}) == len(labels) >= 5
+        assert len({color_index(label) for label in labels}) == len(labels) >= 5
 
 
 @settings(deadline=None, max_examples=20)

@@ -272,7 +272,7 @@ def to_xml(name: str, record: Record) -> str:
 def from_document(document: Document, label_infon: str) -> Record:
     """The document as an object; its passages are those it was read with, or one."""
     text = document.text or ""
-    passages = stored_passages(document.extra.get("passages"), len(text))
+    passages = passage_records(document.extra.get("passages"), len(text))
     starts = [passage["offset"] for passage in passages]
     for passage in passages:
         start = passage["offset"] - starts[0]
@@ -294,7 +294,7 @@ def from_document(document: Document, label_infon: str) -> Record:
     return {"id": document.id or "", "infons": infons, "passages": passages, **lists}
 
 
-def stored_passages(value: Any, length: int) -> list[Record]:
+def passage_records(value: Any, length: int) -> list[Record]:
     """Passages without text, from those in `extra` if they fit a text of this length; else one passage."""
     triples: list[tuple[int, int, Record]] = [(0, length, {})]
     with suppress(AttributeError, KeyError, TypeError):

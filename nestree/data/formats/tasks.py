@@ -50,7 +50,7 @@ from nestree.data.alignment import (
 from nestree.data.formats import common, label_studio_regions
 from nestree.data.formats.common import Record
 from nestree.data.io import ConversionReport, json_records
-from nestree.display import HTML_COLORS, label_color
+from nestree.display import HTML_COLORS, color_index
 from nestree.errors import DataError
 from nestree.types import Document, Span
 
@@ -273,7 +273,7 @@ def to_regions(document: Document, part: str, from_name: str, to_name: str) -> I
 def label_config(labels: Iterable[str]) -> str:
     """A labeling config with these labels, as `nestree label-config` prints it."""
     lines = [
-        f"    <Label value={quoteattr(label)} background={quoteattr(HTML_COLORS[label_color(label)][0])}/>"
+        f"    <Label value={quoteattr(label)} background={quoteattr(HTML_COLORS[color_index(label)][0])}/>"
         for label in labels
     ]
     head = f'  <Labels name="{FROM_NAME}" toName="{TO_NAME}">'
