@@ -32,9 +32,7 @@ MAX_DIFFERENCE = 0.3  # points of F1 between predictions in batches of different
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.analysis", description=__doc__.split("\n")[0])
-    parser.add_argument(
-        "--data", type=Path, required=True, metavar="DIR", help="holds files called dev and test"
-    )
+    parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="holds files called dev and test")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the JSON file")
     parser.add_argument("--model", metavar="DIR", help="default: the bundled model")
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
@@ -59,9 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def score_model(
-    model: Recognizer, sentences: Sequence[Sentence], analyze: bool
-) -> tuple[Row, list[Sentence]]:
+def score_model(model: Recognizer, sentences: Sequence[Sentence], analyze: bool) -> tuple[Row, list[Sentence]]:
     """Scores in per cent, and the sentences with predicted entities; `analyze` adds errors and counts by sentence."""
     started = time.perf_counter()
     predicted = predict(model, sentences, options=PredictOptions(scored=True))
@@ -103,9 +99,7 @@ def summarize(evaluation: Evaluation) -> Row:
 def analyze_errors(evaluation: Evaluation) -> Row:
     """Counts by depth, length and label (right, predicted, found, gold), kinds of errors, and calibration."""
     row: Row = {
-        name: {
-            str(k): [s.correct, s.predicted, s.correct, s.gold] for k, s in getattr(evaluation, name).items()
-        }
+        name: {str(k): [s.correct, s.predicted, s.correct, s.gold] for k, s in getattr(evaluation, name).items()}
         for name in ("depths", "lengths", "nesting", "labels")
     }
     row["errors"] = {kind: counts[None] for kind, counts in evaluation.error_counts.items()}
@@ -134,17 +128,13 @@ def score_robustness(model: Recognizer, sentences: Sequence[Sentence]) -> dict[s
         "lower": [change_case(sentence, str.lower) for sentence in sentences],
         "no_punctuation": [without_punctuation(sentence) for sentence in sentences],
     }
-    return {
-        name: 100 * evaluate(gold, predict(model, gold), resamples=0).entities.f1
-        for name, gold in forms.items()
-    }
+    return {name: 100 * evaluate(gold, predict(model, gold), resamples=0).entities.f1 for name, gold in forms.items()}
 
 
 def last_word_heads(sentences: Sequence[Sentence]) -> Row:
     """The accuracy of the last word of each gold span as its head."""
     predicted = [
-        replace(s, entities=tuple(replace(e, head=e.end - 1, heads=()) for e in s.entities))
-        for s in sentences
+        replace(s, entities=tuple(replace(e, head=e.end - 1, heads=()) for e in s.entities)) for s in sentences
     ]
     return summarize(evaluate(sentences, predicted, resamples=0))["heads"]
 

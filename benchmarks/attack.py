@@ -324,9 +324,7 @@ def bombs() -> Iterator[tuple[str, Check]]:
 
 def bomb(name: str, data: bytes, rng: random.Random, folder: Path, line: str = "") -> None:
     (folder / "in").write_bytes(data)
-    line = line or rng.choice(
-        ["check IN", *(f"convert IN OUT --to jsonl{skip}" for skip in ("", " --skip-bad"))]
-    )
+    line = line or rng.choice(["check IN", *(f"convert IN OUT --to jsonl{skip}" for skip in ("", " --skip-bad"))])
     words = line.replace("IN", str(folder / "in")).replace("OUT", str(folder / "out")).split()
     command(*words, "--from", name)
     require({path.name for path in folder.iterdir()} <= {"in", "out"}, "files are left over")

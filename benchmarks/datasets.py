@@ -54,9 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         entities = [e for d in parts["train"] for s in d.sentences for e in s.entities]
         incomplete = sum(not s.complete for d in parts["train"] for s in d.sentences)
         labels = len({e.label for e in entities})
-        print(
-            f"{name}: {labels} labels, sentences {sizes}; train: {len(entities):,} entities, {incomplete} incomplete"
-        )
+        print(f"{name}: {labels} labels, sentences {sizes}; train: {len(entities):,} entities, {incomplete} incomplete")
 
 
 def make_partial(data: Path, share: float, seed: int) -> Iterator[tuple[str, Parts]]:
@@ -65,9 +63,7 @@ def make_partial(data: Path, share: float, seed: int) -> Iterator[tuple[str, Par
     for name in ("negatives", "unknown"):
         generator = random.Random(seed)
         train = [
-            replace(
-                d, sentences=tuple(drop_entities(s, share, generator, name == "unknown") for s in d.sentences)
-            )
+            replace(d, sentences=tuple(drop_entities(s, share, generator, name == "unknown") for s in d.sentences))
             for d in parts["train"]
         ]
         yield f"{name}-{100 * share:g}", {**parts, "train": train}
@@ -109,9 +105,7 @@ def leave_one_genre_out(gum: Path) -> Iterator[tuple[str, Parts]]:
 def keep_sentences(documents: Sequence[Document], kept: int, of: int) -> list[Document]:
     """The first `kept` of every `of` sentences, counted over all documents, without empty documents."""
     number = count()
-    shorter = [
-        replace(d, sentences=tuple(s for s in d.sentences if next(number) % of < kept)) for d in documents
-    ]
+    shorter = [replace(d, sentences=tuple(s for s in d.sentences if next(number) % of < kept)) for d in documents]
     return [document for document in shorter if document.sentences]
 
 

@@ -94,9 +94,7 @@ WORDS_PER_CORE = 8_000  # at least: the data is read several times where there a
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.inference", description=__doc__.split("\n")[0]
-    )
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.inference", description=__doc__.split("\n")[0])
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for name, run in (("sentences", measure_sentences), ("texts", measure_texts), ("words", measure_words)):
         command = commands.add_parser(name)
@@ -288,9 +286,7 @@ class OpenvinoSession:
         settings = {
             "INFERENCE_NUM_THREADS": cores,
             "NUM_STREAMS": cores,  # a thread for each batch, as we do it
-            "INFERENCE_PRECISION_HINT": "bf16"
-            if platform.machine() == "x86_64"
-            else "f32",  # float16 overflows
+            "INFERENCE_PRECISION_HINT": "bf16" if platform.machine() == "x86_64" else "f32",  # float16 overflows
         }
         self.compiled = core.compile_model(core.read_model(content, b""), "CPU", settings)
         self.requests = threading.local()
@@ -320,9 +316,7 @@ def measure_configuration(model: Path | None, data: Path, kernel: str, workers: 
     gc.freeze()
     calls: dict[str, Callable[[], object]] = {"whole": lambda: pipeline.words(timed)}
     if not workers and not exported:
-        calls["encoder"] = lambda: list(
-            map_threaded(lambda batch: encode(pipeline.inference_model, [batch]), batches)
-        )
+        calls["encoder"] = lambda: list(map_threaded(lambda batch: encode(pipeline.inference_model, [batch]), batches))
     predicted = pipeline.words(gold)  # worker processes start
     seconds = time_rounds(calls, rounds)
     pipeline.close()
@@ -349,9 +343,7 @@ def measure_texts(options: argparse.Namespace, device: torch.device) -> Row:
     dev = {document.id for document in formats.read(options.shared / "data/gum_open/dev.jsonl.gz")}
     texts = [document.text for document in gum(options.shared) if document.name in dev]
     if not texts:
-        raise SystemExit(
-            f"{options.shared}: there are no documents of GUM dev here; name a directory with --shared."
-        )
+        raise SystemExit(f"{options.shared}: there are no documents of GUM dev here; name a directory with --shared.")
     pipeline = nestree.load(options.model, device.type, precision=options.precision)
     words = sum(len(s.words) for text in texts for s in pipeline.split(text).sentences)
     threads = torch.get_num_threads()
@@ -405,9 +397,7 @@ def make_reader(pipeline: Pipeline, texts: Sequence[str], threads: int) -> Calla
 
 
 @contextmanager
-def start_peer(
-    python: str, model: str, texts: Sequence[str], description: Row
-) -> Iterator[Callable[[], Row]]:
+def start_peer(python: str, model: str, texts: Sequence[str], description: Row) -> Iterator[Callable[[], Row]]:
     """A reader in another environment, which describes itself at its end."""
     with ExitStack() as stack:
         path = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "texts.json"
@@ -451,9 +441,7 @@ def summarize_turns(turns: Sequence[Row], words: int) -> Row:
     quiet = [turn for turn in turns if turn["others"] <= QUIET]
     if len(quiet) < 3:
         quiet = sorted(turns, key=lambda turn: turn["others"])[:3]
-    wall, processor, others = (
-        statistics.median(t[k] for t in quiet) for k in ("wall", "processor", "others")
-    )
+    wall, processor, others = (statistics.median(t[k] for t in quiet) for k in ("wall", "processor", "others"))
     speeds = {"words_per_second": words / wall, "words_per_cpu_second": words / processor}
     return {**speeds, "other_cores": others, "turns": len(quiet), "of": len(turns)}
 
@@ -468,9 +456,7 @@ def run_script(script: str, model: Path | None, **values: int) -> Row:
     """What a script prints in a new process, which may cache the bytecode of modules, as an installed package does."""
     code = script.format(model=None if model is None else str(model), **values)
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": ""}
-    result: Row = json.loads(
-        subprocess.check_output([sys.executable, "-c", code], text=True, env=environment)
-    )
+    result: Row = json.loads(subprocess.check_output([sys.executable, "-c", code], text=True, env=environment))
     return result
 
 

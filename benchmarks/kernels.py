@@ -38,9 +38,7 @@ def candidate_layouts(batch: int, n: int) -> "Iterator[triton_kernels.Shape]":
     for terms, blocks, unroll, hooks, warps, far, *tile in TILES[max(16, triton_kernels.power_of_two(n))]:
         for programs in (alone, twice) if more and warps <= 8 else (alone,):
             registers = 128 if programs > alone and n > 32 else None  # two programs of 8 warps share 65,536
-            yield triton_kernels.Shape(
-                terms, blocks, 4, unroll, hooks, warps, programs, bool(far), *tile, registers
-            )
+            yield triton_kernels.Shape(terms, blocks, 4, unroll, hooks, warps, programs, bool(far), *tile, registers)
 
 
 def make_passes(batch: int, n: int, shape: "triton_kernels.Shape") -> dict[str, Callable[[], object]]:
@@ -67,9 +65,7 @@ def compile_layout(job: "tuple[int, int, triton_kernels.Shape]") -> str | None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.kernels", description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--sizes", default=SIZES, type=parse_sizes, help="batch x words, such as 64x50,16x150"
-    )
+    parser.add_argument("--sizes", default=SIZES, type=parse_sizes, help="batch x words, such as 64x50,16x150")
     sizes = parser.parse_args(arguments).sizes
     jobs = [(batch, n, shape) for batch, n in sizes for shape in candidate_layouts(batch, n)]
     with multiprocessing.get_context("spawn").Pool(16) as pool:

@@ -60,9 +60,7 @@ LINE_STYLES: list[dict[str, Any]] = [  # that differ without colours, too
 # Drawing
 
 
-def make_figure(
-    title: str, columns: int, rows: int = 1, size: tuple[float, float] = (8, 3.6)
-) -> tuple[Figure, Any]:
+def make_figure(title: str, columns: int, rows: int = 1, size: tuple[float, float] = (8, 3.6)) -> tuple[Figure, Any]:
     """A figure with a title, and its axes [rows, columns]."""
     figure = Figure(figsize=size, layout="constrained")
     figure.suptitle(title)

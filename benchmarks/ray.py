@@ -74,9 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             add("--seed", type=int, default=1)
     options = parser.parse_args(arguments)
     result = {"benchmark": f"ray {options.run.__name__.removeprefix('measure_')}", **options.run(options)}
-    print(
-        store({**provenance("cpu", options.commit), "model": Path(options.model).name, **result}, options.out)
-    )
+    print(store({**provenance("cpu", options.commit), "model": Path(options.model).name, **result}, options.out))
     return 0
 
 
@@ -135,9 +133,7 @@ def two_nodes(**options: Any) -> Iterator[Any]:
 
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_worker_niceness", "0")  # else any other process on this machine comes first
-    cluster = Cluster(
-        initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False, **options}
-    )
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False, **options})
     try:
         for _ in range(2):
             cluster.add_node(num_cpus=1, **options)
@@ -220,9 +216,7 @@ def compare(out: Path, expected: dict[str, bytes]) -> Row:
     lines = {name: (expected[name].splitlines(), found.get(name, b"").splitlines()) for name in expected}
     return {
         "lost": sum(len(set(old) - set(new)) for old, new in lines.values()),
-        "doubled": sum(len(new) - len(set(new)) for _, new in lines.values())
-        + len(entries)
-        - len(set(entries)),
+        "doubled": sum(len(new) - len(set(new)) for _, new in lines.values()) + len(entries) - len(set(entries)),
         "identical": found == expected,
     }
 
@@ -252,9 +246,7 @@ def measure_kills(options: argparse.Namespace) -> Row:
             row = run_killed(victim, cluster, arguments, out, is_time, draw)
             rows.append({"after_files": files, "seconds": seconds, **row, **compare(out, expected)})
             print(json.dumps(rows[-1]), file=sys.stderr)
-    total = {
-        key: sum(row[key] for row in rows) for key in ("killed", "resumed", "lost", "doubled", "identical")
-    }
+    total = {key: sum(row[key] for row in rows) for key in ("killed", "resumed", "lost", "doubled", "identical")}
     documents = sum(len(content.splitlines()) for content in expected.values())
     return {
         "files": len(expected),
@@ -298,9 +290,7 @@ def measure_speed(options: argparse.Namespace) -> Row:
     for count, kind in product(counts, kinds):
         row = rows[f"{kind} {count}"] = {}
         for unit in ("seconds", "cpu_seconds"):
-            whole, start = (
-                [run[unit] for run in runs[f"{kind} {count} {data}"]] for data in ("all", "short")
-            )
+            whole, start = ([run[unit] for run in runs[f"{kind} {count} {data}"]] for data in ("all", "short"))
             row[unit], row[f"start_{unit}"] = whole, start
             name = "words_per_second" if unit == "seconds" else "words_per_cpu_second"
             row[name] = words / (statistics.median(whole) - statistics.median(start))

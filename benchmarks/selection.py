@@ -76,9 +76,7 @@ class Simulation:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.selection", description=__doc__.split("\n")[0]
-    )
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.selection", description=__doc__.split("\n")[0])
     commands = parser.add_subparsers(required=True, dest="command")
     run = commands.add_parser("run", help="simulate")
     add = run.add_argument
@@ -118,9 +116,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(bool(errors))
 
 
-def make_simulations(
-    options: argparse.Namespace, deadline: float | None, former: Sequence[Row]
-) -> list[Simulation]:
+def make_simulations(options: argparse.Namespace, deadline: float | None, former: Sequence[Row]) -> list[Simulation]:
     budgets = tuple(int(budget) for budget in options.budgets.split(","))
     simulations = []
     for spec in options.simulations:
@@ -128,9 +124,7 @@ def make_simulations(
         for seed in map(int, seeds.split(",")):
             key = data, strategy, seed
             done = tuple(row for row in former if (row["data"], row["strategy"], row["seed"]) == key)
-            simulations.append(
-                Simulation(options.data / data, strategy, seed, budgets, options, deadline, done)
-            )
+            simulations.append(Simulation(options.data / data, strategy, seed, budgets, options, deadline, done))
     return simulations
 
 
@@ -176,9 +170,7 @@ def run_all(
                     file=sys.stderr,
                 )
             if deadline is not None and time.time() > deadline:
-                print(
-                    f"out of time: {', '.join([*running, *(one.name for one in waiting)])}", file=sys.stderr
-                )
+                print(f"out of time: {', '.join([*running, *(one.name for one in waiting)])}", file=sys.stderr)
                 break
     finally:
         for process in running.values():
@@ -208,9 +200,7 @@ def simulate(simulation: Simulation) -> Iterable[Row]:
     dev = cut([s for d in parts["dev"] for s in d.sentences], DEV_WORDS, simulation.seed)
     budgets = (sum(len(s.words) for s in gold),) if simulation.strategy == "full" else simulation.budgets
     # What is known: whole sentences by number, and answers to questions by number.
-    whole = {
-        int(s.id or 0) for s in cut(gold, min(budgets[0], sum(len(s.words) for s in gold)), simulation.seed)
-    }
+    whole = {int(s.id or 0) for s in cut(gold, min(budgets[0], sum(len(s.words) for s in gold)), simulation.seed)}
     answers: dict[int, Sentence] = {}
     row: Row = {name: sum(len(getattr(gold[k], part)) for k in whole) for name, part in FIRST_COSTS.items()}
     for former in simulation.done:
@@ -233,9 +223,7 @@ def simulate(simulation: Simulation) -> Iterable[Row]:
         folder = Path(tempfile.mkdtemp(prefix="selection-"))
         try:
             init = previous if simulation.strategy == "partial@init" else None
-            pipeline = train(
-                simulation, [gold[k] for k in sorted(whole)], answers, dev, folder / "model", init
-            )
+            pipeline = train(simulation, [gold[k] for k in sorted(whole)], answers, dev, folder / "model", init)
             predicted = predict(pipeline.model, test, options=PredictOptions(scored=True))
             scores = evaluate(test, predicted, resamples=0)
             row |= {
@@ -317,9 +305,7 @@ def annotate(
     if extra_words:
         acquisition.EXTRA_WORDS = int(extra_words)  # of this process, which runs this simulation alone
     pool = [replace(s, entities=()) for k, s in enumerate(gold) if k not in whole]
-    found = select(
-        pool, model=pipeline, budget=wanted, by=by, diversity=diversity or "none", seed=simulation.seed
-    )
+    found = select(pool, model=pipeline, budget=wanted, by=by, diversity=diversity or "none", seed=simulation.seed)
     decisions = 0
     numbers = []
     for document in found.documents:
@@ -368,11 +354,7 @@ def ask(
 ) -> Row:
     """Ask about single spans: as many as `wanted` words have entities; returns what the answers cost."""
     density = sum(len(gold[k].entities) for k in whole) / sum(len(gold[k].words) for k in whole)
-    pool = [
-        answers.get(k) or replace(s, entities=(), complete=False)
-        for k, s in enumerate(gold)
-        if k not in whole
-    ]
+    pool = [answers.get(k) or replace(s, entities=(), complete=False) for k, s in enumerate(gold) if k not in whole]
     found = select(pool, model=pipeline, budget=ceil(wanted * density), partial=True)
     picked = []
     for document in found.documents:

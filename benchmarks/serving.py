@@ -38,9 +38,7 @@ HEAD = "POST /v1/entities HTTP/1.1\r\nHost: localhost\r\nContent-Type: applicati
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", help="a model directory (default: the bundled model)")
     parser.add_argument("--clients", type=int, default=100)
     parser.add_argument("--minutes", type=float, default=1.0)
@@ -72,9 +70,7 @@ def measure(options: argparse.Namespace) -> Row:
         with tempfile.TemporaryFile("w+") as texts_file:
             json.dump(expected, texts_file)
             texts_file.seek(0)
-            generator = subprocess.Popen(
-                command, stdin=texts_file, stdout=subprocess.PIPE, text=True, cwd=ROOT
-            )
+            generator = subprocess.Popen(command, stdin=texts_file, stdout=subprocess.PIPE, text=True, cwd=ROOT)
             time.sleep(min(60.0, 15 * options.minutes))  # a quarter, until every client has been served
             before = read_status("VmRSS", process.pid)
             load = json.loads(generator.communicate()[0])

@@ -136,10 +136,7 @@ def format_mean(values: Iterable[float | None], digits: int = 2) -> str:
 
 def format_means(runs: Sequence[Row], paths: str) -> list[str]:
     """A mean for each path. Percentages of heads and calibration errors have one digit, Brier scores three."""
-    digits = {
-        path: 3 if "brier" in path else 1 if "heads" in path or "error" in path else 2
-        for path in paths.split()
-    }
+    digits = {path: 3 if "brier" in path else 1 if "heads" in path or "error" in path else 2 for path in paths.split()}
     return [format_mean([get(run, path) for run in runs], digits[path]) for path in digits]
 
 
@@ -225,9 +222,7 @@ def headline() -> str:
             if (where, recipe, len(changes)) == (data, "default", 1)
             and re.match(rf"encoder\.path=all-mpnet-base-v2-{data}(-\d+)?$", changes[0])
         ]
-        best = max(
-            pretrained, key=lambda group: statistics.mean(get(run, "dev.f1") for run in group), default=[]
-        )
+        best = max(pretrained, key=lambda group: statistics.mean(get(run, "dev.f1") for run in group), default=[])
         scores = (format_means(group, "test.f1 test.heads.accuracy") for group in (runs, best))
         rows.append([name, str(len(runs)), *chain(*scores), f"{PEERS[data][0]:.2f}"])
     return markdown_table("test F1|seeds|nestree|heads, %|after `pretrain`|heads, %|W2NER", rows)
@@ -349,9 +344,7 @@ def selection_table(rows: Sequence[Row], sources: Iterable[Row] | None = None) -
     last = min(max(budgets), 64_000)  # the largest that all simulations have
     lines = []
     for data in sorted({data for data, _, _ in runs}):
-        full = [
-            run[0]["f1"] for (name, strategy, _), run in runs.items() if (name, strategy) == (data, "full")
-        ]
+        full = [run[0]["f1"] for (name, strategy, _), run in runs.items() if (name, strategy) == (data, "full")]
         reference = statistics.mean(full) if full else None
         groups: dict[str, list[list[Row]]] = {}
         for (name, strategy, _), run in runs.items():
@@ -418,9 +411,7 @@ def distillation() -> str:
         if options is not None:
             path = next(change for change in row["changes"] if change.startswith("encoder.path="))
             encoder = "mpnet" if "all-mpnet" in path else "MiniLM-L6"
-            encoder += path.partition("-v2")[
-                2
-            ]  # the texts of continued pretraining, as in all-MiniLM-L6-v2-litbank
+            encoder += path.partition("-v2")[2]  # the texts of continued pretraining, as in all-MiniLM-L6-v2-litbank
             title = f"{encoder}, {options.get('teachers', 1):.0f} teacher{'s' * ('teachers' in options)}"
             title += ", hard labels" * ("hard" in options)
             words = f"{options['words']:,.0f}"
@@ -457,11 +448,7 @@ def heads() -> str:
     rows, used = [], []
     for (data, recipe, changes), runs in group_runs([*bundled_runs, *load_runs()]).items():
         known = any(get(run, "test.heads.accuracy") is not None for run in runs)
-        if (
-            data == "gum_open"
-            and known
-            and all(change.startswith("loss.head_sharing_penalty=") for change in changes)
-        ):
+        if data == "gum_open" and known and all(change.startswith("loss.head_sharing_penalty=") for change in changes):
             used += runs
             scores = format_means(runs, "test.f1 test.heads.accuracy test.heads.shared")
             rows.append([variant_name(recipe, changes), str(len(runs)), *scores])
@@ -470,9 +457,7 @@ def heads() -> str:
     rows.append(["a rule over gold part-of-speech tags, quoted", "", "", "82.5", ""])
     gold = {f"{value:.1f}" for run in used if (value := get(run, "test.heads.gold_shared")) is not None}
     header = "GUM-open, test|seeds|F1|head accuracy, %|entities that share a head, %"
-    return (
-        f"{markdown_table(header, rows, used)} Gold entities that share a head: {', '.join(sorted(gold))} %."
-    )
+    return f"{markdown_table(header, rows, used)} Gold entities that share a head: {', '.join(sorted(gold))} %."
 
 
 def errors() -> str:
@@ -540,8 +525,7 @@ def inference_cpu() -> str:
     """Words a second on a CPU, from text to entities, in turns with spaCy."""
     (result,) = (one for one in load_results("inference") if one["file"] == "inference-cpu.json")
     rows = [
-        [name, f"{row['words_per_second']:,.0f}", f"{row['other_cores']:.2f}"]
-        for name, row in result["rows"].items()
+        [name, f"{row['words_per_second']:,.0f}", f"{row['other_cores']:.2f}"] for name, row in result["rows"].items()
     ]
     header = "two cores, text to entities|words/s|load of other programs, cores"
     return markdown_table(header, rows, [result])

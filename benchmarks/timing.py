@@ -58,9 +58,7 @@ def spread(milliseconds: Sequence[float]) -> Spread:
     return Spread(median, low, high, len(milliseconds))
 
 
-def interleave(
-    competitors: Mapping[str, Competitor], rounds: int
-) -> tuple[dict[str, dict[str, Spread]], float]:
+def interleave(competitors: Mapping[str, Competitor], rounds: int) -> tuple[dict[str, dict[str, Spread]], float]:
     """Sample all in turns, the first also at the end; spreads by competitor and clock, and how many cores other
     programs used meanwhile: threads that wait for each other suffer most from them, even in turns."""
     gc.collect()

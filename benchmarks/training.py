@@ -188,9 +188,7 @@ def run_jobs(jobs: Sequence[Job], rows: Sequence[Row], at_once: int, save: Calla
             row.update(status="failed", why=f"its process ended with {process.exitcode}")
         summary = row.get("why", "")
         if "test" in row:
-            speed = (
-                f"{row['epochs_done']} epochs, {row.get('train_sentences_per_second', 0):,.0f} sentences/s"
-            )
+            speed = f"{row['epochs_done']} epochs, {row.get('train_sentences_per_second', 0):,.0f} sentences/s"
             summary = f"dev F1 {row['dev']['f1']:.2f}, test F1 {row['test']['f1']:.2f}, {speed}"
         elif "step" in row:
             summary = f"{row['step']['mean_ms']:.1f} ms a step"
@@ -360,9 +358,7 @@ def load_teachers(job: Job) -> list[Recognizer]:
     return teachers
 
 
-def add_unlabelled(
-    job: Job, corpus: Corpus, teachers: Sequence[Recognizer], context: int
-) -> tuple[Corpus, Any]:
+def add_unlabelled(job: Job, corpus: Corpus, teachers: Sequence[Recognizer], context: int) -> tuple[Corpus, Any]:
     """The corpus with unlabelled sentences, and the teachers of both."""
     unlabelled: list[Sentence] = []
     left = job.distill.get("words", math.inf)

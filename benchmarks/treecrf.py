@@ -319,9 +319,7 @@ def load_supar(path: Path) -> Library:
 def import_supar(path: Path) -> ModuleType:
     """supar.structs.tree of a checkout, without the __init__ of its packages, which import all of its parsers."""
     if not (path / "supar" / "structs" / "tree.py").is_file():
-        raise SystemExit(
-            f"{path} has no supar/structs/tree.py; pass a checkout of SuPar's source to --supar."
-        )
+        raise SystemExit(f"{path} has no supar/structs/tree.py; pass a checkout of SuPar's source to --supar.")
     for name in ("supar", "supar.structs", "supar.utils"):
         package = ModuleType(name)
         package.__path__ = [str(path.joinpath(*name.split(".")))]
@@ -383,9 +381,7 @@ def check_agreement(library: Library, trees: str, device: str) -> dict[str, floa
 # Measuring
 
 
-def measure(
-    libraries: Sequence[Library], row: Row, options: argparse.Namespace, previous: Sequence[Row]
-) -> Row:
+def measure(libraries: Sequence[Library], row: Row, options: argparse.Namespace, previous: Sequence[Row]) -> Row:
     """Times and memory of one operation at one size, by library."""
     device, operation = options.device, row["operation"]
     sizes = row["trees"], row["batch"], row["n"]
@@ -477,14 +473,10 @@ def check_log_z(inputs: Inputs, libraries: Sequence[Library]) -> None:
     fast, slow = (library.run(FORWARD, inputs) for library in libraries)
     difference = float(((fast - slow).abs() / slow.abs().clamp(min=1)).max())
     if not difference < 1e-4:
-        raise SystemExit(
-            f"no speed is reported: log Z of ours and of the reference differ by {difference:.2g}."
-        )
+        raise SystemExit(f"no speed is reported: log Z of ours and of the reference differ by {difference:.2g}.")
 
 
-def reason_to_skip(
-    library: Library, row: Row, inputs: Inputs, device: str, previous: Sequence[Row]
-) -> str | None:
+def reason_to_skip(library: Library, row: Row, inputs: Inputs, device: str, previous: Sequence[Row]) -> str | None:
     """Why a library cannot run at this size: its memory, or its time, extrapolated from a smaller size."""
     gradient = row["operation"] not in (FORWARD, BEST)
     needed = 2 * reference.chart_bytes(inputs.potentials, gradient)
@@ -569,9 +561,7 @@ def show(result: Row, device: str) -> None:
                     f"peak {times['peak_mib']} MiB"
                 )
         if "published_ms" in row:
-            print(
-                f"  published     device {row['published_ms']:10.4g} ms, {row['ratio']['published']:.3g} x ours"
-            )
+            print(f"  published     device {row['published_ms']:10.4g} ms, {row['ratio']['published']:.3g} x ours")
         if row["other_busy_cores"] > QUIET:
             print(f"  do not trust: other programs used {row['other_busy_cores']:.2f} cores")
     for name, note in result["peers"].items():

@@ -158,9 +158,7 @@ def one_chart() -> str:
                 continue
             kind = "headed" if inside else "hooked"
             at = left + wide * x
-            parts.append(
-                f'<rect class="{kind}" x="{at + 4}" y="{y}" width="{wide - 8}" height="{high}" rx="5"/>'
-            )
+            parts.append(f'<rect class="{kind}" x="{at + 4}" y="{y}" width="{wide - 8}" height="{high}" rx="5"/>')
             parts.append(text(at + wide / 2, y + 22, kind, f"small middle {kind}"))
 
     def rule(y: float, name: str, what: str) -> None:
@@ -197,9 +195,7 @@ def shown() -> str:
     """What the bundled model finds, as `nestree show` draws it on a page: boxes, probabilities, the tree."""
     document = nestree.load(device="cpu", precision="float32")(READ)
     boxes = text_html(document)
-    style = "".join(
-        map(render, ("templates/colors.css.jinja", "show/templates/boxes.css", "show/templates/trees.css"))
-    )
+    style = "".join(map(render, ("templates/colors.css.jinja", "show/templates/boxes.css", "show/templates/trees.css")))
     drawing = draw_svg(document.sentences[0])
     wide, high = (float(drawing.split(f'{side}="')[1].split('"')[0]) for side in ("width", "height"))
     width, height = wide + 160, high + 84  # boxes need more room than the tree

@@ -44,9 +44,7 @@ HINTS = {
     "Doc": "use Document",
     "Span": "use Entity (words) or TextEntity (characters)",
     "load_model": "use nestree.load",
-    **dict.fromkeys(
-        ("list_models", "models", "download"), 'nestree.load("gum-minilm") is the model that comes along'
-    ),
+    **dict.fromkeys(("list_models", "models", "download"), 'nestree.load("gum-minilm") is the model that comes along'),
     **dict.fromkeys(("NER", "pipeline", "from_pretrained"), "nestree.load() returns a Pipeline"),
     "serve": "the command `nestree serve` starts a server",
     "version": "nestree.__version__ is the version",

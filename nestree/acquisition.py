@@ -124,9 +124,7 @@ def select(
         raise InputError(f"diversity={diversity!r} is for whole sentences, and `partial` asks about spans.")
     pipeline = model if isinstance(model, Pipeline) else load_fast(model, device)
     if diversity != "none" and isinstance(pipeline.model, OnnxRecognizer):
-        raise InputError(
-            f"diversity={diversity!r} needs the vectors of words, which an exported model hides."
-        )
+        raise InputError(f"diversity={diversity!r} needs the vectors of words, which an exported model hides.")
     result, known_labels = Selection(), set(pipeline.model.labels)
     seen: set[str] = set()
     answers: dict[str, set[Span]] = {}  # by sentence: what is known of those that are annotated in part
@@ -254,9 +252,7 @@ def make_notes(
         notes.append(f"the pool has only {spent:,} spans to ask about: all of them are asked.")
     elif not partial and result.pool_words <= budget:
         rest = "all the rest" if result.excluded or result.duplicates else "all"
-        notes.append(
-            f"the budget is {budget:,} words, and the pool has {result.pool_words:,}: {rest} is selected."
-        )
+        notes.append(f"the budget is {budget:,} words, and the pool has {result.pool_words:,}: {rest} is selected.")
     return notes
 
 
@@ -457,8 +453,7 @@ def json_questions(document: Document) -> Document:
     """A document of `ask` as JSON lines hold it: questions by words, with a place for the answer."""
     (sentence,) = document.sentences
     questions = [
-        {"start": e.start, "end": e.end, "label": e.label, "score": e.score, "answer": None}
-        for e in sentence.entities
+        {"start": e.start, "end": e.end, "label": e.label, "score": e.score, "answer": None} for e in sentence.entities
     ]
     extra = {key: value for key, value in document.extra.items() if key != "questions"}
     open_sentence = replace(sentence, entities=(), extra={**sentence.extra, "questions": questions})

@@ -29,13 +29,9 @@ def write(
     Warns of what the format cannot hold.
     """
     if isinstance(documents, str | Path):
-        raise InputError(
-            f"write takes the documents first, then the path, and {str(documents)!r:.60} comes first."
-        )
+        raise InputError(f"write takes the documents first, then the path, and {str(documents)!r:.60} comes first.")
     if format is None and Path(path).suffix == ".html":
-        raise InputError(
-            f"{path}: pages are written by document.to_html(path), or by the command `nestree show`."
-        )
+        raise InputError(f"{path}: pages are written by document.to_html(path), or by the command `nestree show`.")
     documents = [documents] if isinstance(documents, Document) else list(documents)
     for number, document in enumerate(documents):
         if not isinstance(document, Document):
@@ -85,9 +81,7 @@ def evaluate(
         from nestree.model import Recognizer
 
         if not isinstance(model, Recognizer):
-            raise InputError(
-                f"model is {model!r:.60}; it must be a Pipeline, a Recognizer, a folder or a name."
-            )
+            raise InputError(f"model is {model!r:.60}; it must be a Pipeline, a Recognizer, a folder or a name.")
         model = Pipeline(model)
     return compare_with_gold(*predict_data(model, gold, threshold), **options)
 
@@ -106,9 +100,7 @@ def compare_with_gold(gold: list[Sentence], predicted: list[Sentence], **options
     return found
 
 
-def predict_data(
-    ner: "Pipeline", data: Data, threshold: float | None = None
-) -> tuple[list[Sentence], list[Sentence]]:
+def predict_data(ner: "Pipeline", data: Data, threshold: float | None = None) -> tuple[list[Sentence], list[Sentence]]:
     """The sentences of data, read as the model splits text, and the same with the entities that it predicts."""
     from nestree.pipeline import predict
 

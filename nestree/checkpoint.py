@@ -74,9 +74,7 @@ def bundled_model() -> Path:
     return BUNDLED
 
 
-def save(
-    model: Recognizer, folder: Path, card: str = "", to_onnx: Callable[[], Graphs] | None = None
-) -> None:
+def save(model: Recognizer, folder: Path, card: str = "", to_onnx: Callable[[], Graphs] | None = None) -> None:
     """Write the whole model to a new directory, or nothing. `to_onnx`: makes graphs, in place of its weights.
 
     The weights of a quantized model stay in 8 bits, unless they were changed to others that 8 bits cannot express.
@@ -171,9 +169,7 @@ def quantize(folder: Path, out: Path) -> None:
         )
     model = load(folder)
     if model.is_quantized:
-        raise ModelError(
-            f"{folder} is quantized already: its weights have 8 bits each. There is nothing to do."
-        )
+        raise ModelError(f"{folder} is quantized already: its weights have 8 bits each. There is nothing to do.")
     with atomic_path(out) as temporary:
         for path in model_files(folder):
             if path.name != WEIGHTS:
@@ -241,9 +237,7 @@ def check_manifest(folder: Path) -> None:
         version = manifest["format"]
         files = {str(name): (entry["size"], entry["sha256"]) for name, entry in manifest["files"].items()}
     except DAMAGED:
-        raise ModelError(
-            f"{path} is not what nestree writes: it is damaged. Fetch the model again."
-        ) from None
+        raise ModelError(f"{path} is not what nestree writes: it is damaged. Fetch the model again.") from None
     if version != MANIFEST_FORMAT:
         raise ModelError(
             f"{path} has the format {version!r:.20}; this nestree knows {MANIFEST_FORMAT}. Update nestree."
@@ -289,9 +283,7 @@ def read_torch(folder: Path, info: ModelInfo, settings: Settings) -> Recognizer:
     check_shapes(own, tensors, folder / WEIGHTS)
     weights = dequantized(tensors, folder)
     if isinstance(model.encoder.transformer, bert.Bert):
-        copies = {
-            name: value.to(own[name].dtype, copy=value is tensors[name]) for name, value in weights.items()
-        }
+        copies = {name: value.to(own[name].dtype, copy=value is tensors[name]) for name, value in weights.items()}
         model.load_state_dict(copies, assign=True)
     else:  # its buffers have values that are not stored
         model = build_uninitialized(folder, settings, info.labels)
@@ -331,9 +323,7 @@ def build_uninitialized(folder: Path, settings: Settings, labels: Sequence[str])
     return Recognizer(settings, labels, folder / ENCODER, pretrained=False)
 
 
-def build_on_meta(
-    folder: Path, settings: Settings, labels: Sequence[str], tensors: Mapping[str, Tensor]
-) -> Recognizer:
+def build_on_meta(folder: Path, settings: Settings, labels: Sequence[str], tensors: Mapping[str, Tensor]) -> Recognizer:
     """The same on the meta device, where tensors have shapes and no memory.
 
     Modules take memory even there, so a network of more layers than there are stored `tensors` is refused.
@@ -390,16 +380,12 @@ def read_info(folder: Path) -> ModelInfo:
         raise ModelError(f"{folder} {what}. Name a directory that `nestree train` made.")
     path = folder / LABELS
     if not path.is_file():
-        raise ModelError(
-            f"{folder} has no {LABELS}: it is not a nestree model. Name one that `nestree train` made."
-        )
+        raise ModelError(f"{folder} has no {LABELS}: it is not a nestree model. Name one that `nestree train` made.")
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
         version, labels = values["format"], values["labels"]
     except DAMAGED:
-        raise ModelError(
-            f"{path} is not what nestree writes: it is damaged, or of another program."
-        ) from None
+        raise ModelError(f"{path} is not what nestree writes: it is damaged, or of another program.") from None
     if not isinstance(version, int) or version > FORMAT:
         raise ModelError(
             f"{folder} was made by nestree {values.get('nestree', '?')} in layout {version}; this one knows layouts "
@@ -410,8 +396,7 @@ def read_info(folder: Path) -> ModelInfo:
     for label in labels:
         if not label or any("\ud800" <= character <= "\udfff" for character in label):
             raise ModelError(
-                f"{path}: the label {label!r:.60} is empty or has half of a surrogate pair. Fetch "
-                "the model again."
+                f"{path}: the label {label!r:.60} is empty or has half of a surrogate pair. Fetch the model again."
             )
     text, stored = values.get("text", {}), values.get("temperatures", {})
     try:
@@ -451,9 +436,7 @@ def read_stored_tensors(folder: Path) -> dict[str, Tensor]:
             f"`nestree train --resume {folder}`."
         )
     if is_exported(folder):
-        raise ModelError(
-            f"{folder} was exported to ONNX and has no {WEIGHTS}. Name the model that it was made of."
-        )
+        raise ModelError(f"{folder} was exported to ONNX and has no {WEIGHTS}. Name the model that it was made of.")
     return read_tensors(require(folder, WEIGHTS))[0]
 
 
@@ -467,9 +450,7 @@ def check_shapes(own: Mapping[str, Tensor], tensors: Mapping[str, Tensor], path:
     """Raise unless the tensors of a file have the names and shapes of the model's own."""
     stored = {name: value for name, value in tensors.items() if not name.startswith(SCALES)}
     if missing := own.keys() - stored.keys():
-        raise ModelError(
-            f"{path} lacks {min(missing)}: it belongs to another config.toml. Fetch the model again."
-        )
+        raise ModelError(f"{path} lacks {min(missing)}: it belongs to another config.toml. Fetch the model again.")
     if more := stored.keys() - own.keys():
         raise ModelError(
             f"{path} has {min(more)}, which config.toml has no place for: they belong to different models."
@@ -508,9 +489,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
     except (SafetensorError, DataError) as error:
         full = " The disk is full." if "No space" in str(error) or "os error 28" in str(error) else ""
         why = str(error).rstrip(".")
-        raise ModelError(
-            f"{path} could not be written: {why}.{full} What was there before is untouched."
-        ) from None
+        raise ModelError(f"{path} could not be written: {why}.{full} What was there before is untouched.") from None
 
 
 def read_tensors(path: Path, *, metadata_only: bool = False) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -541,9 +520,7 @@ def read_tensors(path: Path, *, metadata_only: bool = False) -> tuple[dict[str, 
         except FileNotFoundError:
             raise ModelError(f"{path} does not exist.") from None
         except (SafetensorError, OSError, RuntimeError) as error:
-            raise ModelError(
-                f"{path} cannot be read: {error}. It may be cut off; fetch or make it again."
-            ) from None
+            raise ModelError(f"{path} cannot be read: {error}. It may be cut off; fetch or make it again.") from None
 
 
 def write_text(path: Path, text: str) -> None:

@@ -47,9 +47,7 @@ class EncoderSettings:
     lstm_layers: int = key("layers of the BiLSTM; 0: none", least=0)
     lstm_size: int = key("size of the BiLSTM, per direction", least=1)
     lstm_dropout: float = key("locked dropout before each BiLSTM layer", least=0, below=1)
-    lstms: Literal[1, 4] = key(
-        "1: one BiLSTM for all scores; 4: one each for spans, arcs, label ends, label heads"
-    )
+    lstms: Literal[1, 4] = key("1: one BiLSTM for all scores; 4: one each for spans, arcs, label ends, label heads")
 
 
 @dataclass(frozen=True)
@@ -58,9 +56,7 @@ class ModelSettings:
 
     structure: Literal["none", "plain", "lexical"] = key("trees: none, plain, or lexical (with heads)")
     mention: Literal["score", "yes-no", "labels"] = key("span scores of stage one")
-    labeling: Literal["none", "span", "head"] = key(
-        "what stage two classifies: nothing, spans, or spans with heads"
-    )
+    labeling: Literal["none", "span", "head"] = key("what stage two classifies: nothing, spans, or spans with heads")
     mlp_size: int = key("size of the MLPs for spans and arcs", least=1)
     label_mlp_size: int = key("size of the MLPs for labels", least=1)
     rank: int = key("rank of the triaffine label scorer; 0: full tensor", least=0)
@@ -89,9 +85,7 @@ class LossSettings:
     entropy_weight: float = key(
         "weight of the tree entropy, which is maximized; 0: none; slow", least=0, most=LARGEST_SCORE
     )
-    negative_sampling_rate: float = key(
-        "spans per word sampled as negatives in incomplete sentences; 0: none", least=0
-    )
+    negative_sampling_rate: float = key("spans per word sampled as negatives in incomplete sentences; 0: none", least=0)
 
 
 @dataclass(frozen=True)
@@ -104,12 +98,8 @@ class DecodingSettings:
     threshold: float = key("lowest probability of an entity; 0: any", least=0, below=1)
     tune: bool = key("choose method and threshold by dev F1")
     non_entity_bias: float = key("added to the score of `no`", least=-LARGEST_SCORE, most=LARGEST_SCORE)
-    head_sharing_penalty: float = key(
-        "c in decoding; may be negative", least=-LARGEST_SCORE, most=LARGEST_SCORE
-    )
-    head_prior_weight: float = key(
-        "weight of model.head_prior when heads are chosen; 0: none", least=0, most=100
-    )
+    head_sharing_penalty: float = key("c in decoding; may be negative", least=-LARGEST_SCORE, most=LARGEST_SCORE)
+    head_prior_weight: float = key("weight of model.head_prior when heads are chosen; 0: none", least=0, most=100)
 
 
 @dataclass(frozen=True)
@@ -129,9 +119,7 @@ class TrainingSettings:
     rho: float = key("size of the SAM or FGM perturbation; 0: none", least=0)
     perturbation: Literal["fgm", "sam"] = key("fgm: subword embeddings; sam: all encoder weights")
     cuda_graphs: bool = key("replay CUDA graphs on a GPU: faster, more memory")
-    early_stopping_patience: int = key(
-        "epochs without a better dev F1 before training stops; 0: never", least=0
-    )
+    early_stopping_patience: int = key("epochs without a better dev F1 before training stops; 0: never", least=0)
     crossing: Literal["skip", "drop", "refuse"] = key("sentences whose gold entities cross")
 
 

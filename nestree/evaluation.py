@@ -223,9 +223,7 @@ def evaluate_heads(
     return HeadScores(**{**counts, **words}, errors=tuple(errors)) if words else None
 
 
-def compare_heads(
-    gold: EntitiesByKey, predicted: EntitiesByKey, counts: Counter[str]
-) -> list[tuple[Entity, Entity]]:
+def compare_heads(gold: EntitiesByKey, predicted: EntitiesByKey, counts: Counter[str]) -> list[tuple[Entity, Entity]]:
     """Count the spans of a sentence by their heads; return gold and predicted entity of those with a wrong head."""
     spans: defaultdict[Span, tuple[list[Entity], list[Entity]]] = defaultdict(lambda: ([], []))
     for side, entities in enumerate((gold, predicted)):
@@ -543,9 +541,7 @@ def evaluate(
     gold_entities, predicted_entities = (list(map(entities_by_key, side)) for side in (gold, predicted))
     pairs = list(zip(gold_entities, predicted_entities, strict=True))
 
-    def score(
-        group: Callable[[Any], Groups], sides: Any = (gold_entities, predicted_entities)
-    ) -> dict[Any, Score]:
+    def score(group: Callable[[Any], Groups], sides: Any = (gold_entities, predicted_entities)) -> dict[Any, Score]:
         return score_groups(list(map(group, sides[0])), list(map(group, sides[1])), resamples, seed)
 
     errors = tuple(
@@ -729,7 +725,5 @@ def differences(
             percentile_interval(samples),
             (1 + int(np.sum(np.abs(np.nan_to_num(null)) >= abs(value) - ROUNDING))) / (1 + swaps),
         )
-        for (value,), samples, null in zip(
-            map(np.nan_to_num, subtract(total[None])), resampled, swapped, strict=True
-        )
+        for (value,), samples, null in zip(map(np.nan_to_num, subtract(total[None])), resampled, swapped, strict=True)
     ]

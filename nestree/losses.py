@@ -78,9 +78,7 @@ def tree_losses(scores: Scores, gold: Gold, settings: Settings, targets: Targets
     crossed &= gold.used[:, None, None]  # spans of padding may cross each other
     fixed = scores.potentials(gold_span_scores(scores, gold, settings).masked_fill(crossed, IMPOSSIBLE))
     head_aware = model.labeling == "head"
-    pair_losses = (
-        gold_label_losses(scores, gold, settings, *gold.pairs.unbind(1)) if head_aware else None
-    )  # [M]
+    pair_losses = gold_label_losses(scores, gold, settings, *gold.pairs.unbind(1)) if head_aware else None  # [M]
     if loss.joint or loss.gold_heads:
         assert isinstance(fixed, LexicalPotentials)
         head_scores = fixed.span.new_zeros(len(gold.pairs))  # [M]

@@ -243,9 +243,7 @@ class OnnxRecognizer(Recognizer):
         try:
             max_length, embeddings = (int(network.metadata[name]) for name in ("max_length", "embeddings"))
         except (KeyError, ValueError):
-            raise ModelError(
-                f"{network.place} is damaged: a graph has no metadata. Export it again."
-            ) from None
+            raise ModelError(f"{network.place} is damaged: a graph has no metadata. Export it again.") from None
         self.collator = self.make_collator(max_length, embeddings, str(encoder))
         if (size := network.label_count) not in (None, len(labels)):
             raise ModelError(

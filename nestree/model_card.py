@@ -99,9 +99,7 @@ class Card:
             quoted_location=json.dumps(location, ensure_ascii=False),
             statistics_table=as_markdown(self.statistics) if self.statistics else "",
             rare_count=RARE_COUNT,
-            rare_labels=[escape_markdown(x) for x, s in first.labels.items() if s.gold <= RARE_COUNT]
-            if first
-            else [],
+            rare_labels=[escape_markdown(x) for x, s in first.labels.items() if s.gold <= RARE_COUNT] if first else [],
             encoder=Path(encoder).name,
             recipe=nearest,
             changes=changes[nearest],
@@ -137,9 +135,7 @@ def label_descriptions(card: str, labels: Iterable[str]) -> dict[str, str]:
     >>> label_descriptions("- **person**: people, also fictional ones", ["person", "place"])
     {'person': 'people, also fictional ones', 'place': ''}
     """
-    lines = dict(
-        line[4:].split("**: ", 1) for line in card.splitlines() if line.startswith("- **") and "**: " in line
-    )
+    lines = dict(line[4:].split("**: ", 1) for line in card.splitlines() if line.startswith("- **") and "**: " in line)
     return {label: lines.get(escape_markdown(label), "") for label in labels}
 
 

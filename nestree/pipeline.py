@@ -177,9 +177,7 @@ class Pipeline:
 
         def __getattr__(self, name: str) -> NoReturn:
             if name.startswith(("predict", "extract", "annotate", "process", "recognize")):
-                raise AttributeError(
-                    f"Pipeline has no {name}; call it with a text or a list of texts: ner(text)"
-                )
+                raise AttributeError(f"Pipeline has no {name}; call it with a text or a list of texts: ner(text)")
             raise missing_attribute(self, name)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -270,9 +268,7 @@ class Pipeline:
             )
         sentences = list(sentences)
         if any(isinstance(words, str) for words in sentences):
-            raise InputError(
-                f"each sentence must be a list of words, and one is a string: {sentences!r:.60}."
-            )
+            raise InputError(f"each sentence must be a list of words, and one is a string: {sentences!r:.60}.")
         given = []
         for number, words in enumerate(sentences):
             try:
@@ -348,9 +344,7 @@ class Pipeline:
             if keep:
                 words = split_at_boundaries(words, keep)
             offsets = tuple((i - start, j - start) for i, j in words)
-            sentences.append(
-                Sentence(tuple(text[i:j] for i, j in words), (), text[start:end], offsets, start)
-            )
+            sentences.append(Sentence(tuple(text[i:j] for i, j in words), (), text[start:end], offsets, start))
         return Document(tuple(sentences), text)
 
     def prepare(
@@ -595,9 +589,7 @@ def predict(
     settings, constraints = options.settings or model.settings, constraints or {}
     for known, forbidden in constraints.values():  # before windows divide them
         check_constraints(known, forbidden, model.labels, settings.model.structure != "none")
-    windows_of = predict_windows(
-        model, sentences, options, batch_words, on_progress, constraints, workers, group_sizes
-    )
+    windows_of = predict_windows(model, sentences, options, batch_words, on_progress, constraints, workers, group_sizes)
     results, cut = [], 0
     for index, (sentence, parts) in enumerate(zip(sentences, windows_of, strict=True)):
         if len(parts) == 1:
@@ -613,9 +605,7 @@ def predict(
         )
         results.append(with_entities(sentence, entities, None, {**sentence.extra, "windows": len(parts)}))
     if cut:
-        log.info(
-            "%d sentences of more than %d words are predicted in windows", cut, options.max_sentence_words
-        )
+        log.info("%d sentences of more than %d words are predicted in windows", cut, options.max_sentence_words)
     return results
 
 
@@ -760,10 +750,7 @@ def run_batches(
     parts = [windows]
     if group_sizes is not None:
         numbers = [window.number for window in windows]
-        parts = [
-            windows[i:j]
-            for i, j in pairwise(bisect_left(numbers, n) for n in accumulate(group_sizes, initial=0))
-        ]
+        parts = [windows[i:j] for i, j in pairwise(bisect_left(numbers, n) for n in accumulate(group_sizes, initial=0))]
     threads = min(torch.get_num_threads(), MAX_THREADS)
     threads = 1 if group_sizes is not None else workers.processes if workers else threads
     batches: list[tuple[list[Window], int]] = []  # with the most subwords of each
@@ -792,9 +779,7 @@ def run_batches(
             for number, (batch, max_subwords) in enumerate(batches)
         ]
         # One thread computes a batch of a group: several would round sums differently.
-        results = (
-            map_threaded(BatchJob.run, jobs, group_sizes is not None) if on_cpu else run_on_streams(jobs)
-        )
+        results = map_threaded(BatchJob.run, jobs, group_sizes is not None) if on_cpu else run_on_streams(jobs)
     yield from zip([batch for batch, _ in batches], results, strict=True)
 
 
@@ -870,9 +855,7 @@ class BatchJob:
         for prediction, spans in zip(found, known, strict=True):
             must = {(span.start, span.end) for span in spans}
             entities = tuple(
-                e
-                for e in prediction.entities
-                if e.span in must or (e.score or 0) >= thresholds.get(e.label, 2)
+                e for e in prediction.entities if e.span in must or (e.score or 0) >= thresholds.get(e.label, 2)
             )
             selected.append(prediction._replace(entities=entities))
         return selected
@@ -912,9 +895,7 @@ def run_on_streams(jobs: Sequence[BatchJob]) -> Iterator[list[Prediction]]:
     """
     for job in jobs[:2]:
         if job.stream is not None:
-            job.stream.wait_stream(
-                torch.cuda.current_stream(job.model.device)
-            )  # pending updates of the model
+            job.stream.wait_stream(torch.cuda.current_stream(job.model.device))  # pending updates of the model
     launched: BatchJob | None = None
     prefetched: Future[Batch | None] | None = None
     with ThreadPoolExecutor(1, thread_name_prefix="nestree-batches") as prefetcher:
@@ -951,9 +932,7 @@ def map_threaded(
         yield from map_in_pool(thread_pool(os.getpid(), threads), function, items)
 
 
-def map_in_pool(
-    pool: Executor, function: Callable[[Item], Result], items: Sequence[Item]
-) -> Iterator[Result]:
+def map_in_pool(pool: Executor, function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
     """Yield function(item) for each item, in order. What has not begun is canceled when the caller stops."""
     futures = [pool.submit(function, item) for item in items]
     try:

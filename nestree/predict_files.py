@@ -151,18 +151,14 @@ def plan_jobs(
                 "into two folders."
             )
         if as_url(out) and not job.name.isprintable():  # half surrogates stand for bytes that are not UTF-8
-            raise InputError(
-                f"{path}: an object store needs names in UTF-8 without control characters. Rename it."
-            )
+            raise InputError(f"{path}: an object store needs names in UTF-8 without control characters. Rename it.")
         if job.target.resolve() in sources_read:
             raise InputError(f"{job.target} is one of the files that are read. Write to another folder.")
         targets[job.target] = job
     return JobPlan(tuple(targets.values()), out, format, left_out)
 
 
-def find_inputs(
-    source: Path, format: str | None, out: Path, skip_bad: bool
-) -> tuple[dict[Path, str], list[Path]]:
+def find_inputs(source: Path, format: str | None, out: Path, skip_bad: bool) -> tuple[dict[Path, str], list[Path]]:
     """The files that a path stands for, each with the name of its output; and all files of a folder."""
     if source == STDIO or not source.is_dir():
         return {source: "standard-input" if source == STDIO else strip_suffix(source.name)}, []
@@ -265,9 +261,7 @@ class ObjectStoreLog(ResumeLog):
     bytes. There is no lock: two runs that differ would be refused, and two that do not write the same.
     """
 
-    def __init__(
-        self, folder: Path, store: ObjectStore, how: Values, done: Mapping[str, Values], logs: int
-    ) -> None:
+    def __init__(self, folder: Path, store: ObjectStore, how: Values, done: Mapping[str, Values], logs: int) -> None:
         """`logs`: how many there are already."""
         self.folder, self.store, self.how, self.done, self.logs = folder, store, how, dict(done), logs
         self.names = store.names()
@@ -479,9 +473,7 @@ class Cluster(Protocol):
 
     device: str
 
-    def predict_whole_files(
-        self, predictor: "FilePredictor", jobs: Sequence[Job], resume_log: ResumeLog
-    ) -> list[Job]:
+    def predict_whole_files(self, predictor: "FilePredictor", jobs: Sequence[Job], resume_log: ResumeLog) -> list[Job]:
         """Predict some of the files; returns those that are left."""
 
     def stream(
@@ -723,9 +715,7 @@ class FilePredictor:
             self.on_progress(Progress(self.summary.files, words, None if share is None else min(1.0, share)))
 
 
-def describe_failure(
-    pipeline: Pipeline, options: FilePredictOptions, document: Document, error: Exception
-) -> str:
+def describe_failure(pipeline: Pipeline, options: FilePredictOptions, document: Document, error: Exception) -> str:
     """Why a document failed; names the sentence, if one is to blame."""
     place, model = "", pipeline.inference_model
     for number, sentence in enumerate(document.sentences, 1):

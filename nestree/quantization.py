@@ -33,9 +33,7 @@ def quantize_state(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
             state[name] = value
             continue
         if not value.isfinite().all():
-            raise ModelError(
-                f"{name} holds numbers that are not finite; such a model is useless. Train it again."
-            )
+            raise ModelError(f"{name} holds numbers that are not finite; such a model is useless. Train it again.")
         groups = to_groups(value.float())  # [groups, GROUP]
         scales = (groups.abs().amax(1) / INT8_MAX).bfloat16()  # [groups]
         divisors = scales.float().masked_fill(scales == 0, 1.0)[:, None]

@@ -143,9 +143,7 @@ def head_span_probabilities(batch: CalibrationSet, settings: Settings, tree_temp
     return marginals.span[b, i, j] if marginals.head is None else marginals.head[b, i, j, h]
 
 
-def nll(
-    batch: CalibrationSet, span_probability: Tensor, settings: Settings, temperatures: Temperatures
-) -> Tensor:
+def nll(batch: CalibrationSet, span_probability: Tensor, settings: Settings, temperatures: Temperatures) -> Tensor:
     """The negative log-likelihood of the events."""
     probability = event_probabilities(batch, span_probability, settings, temperatures)
     probability = probability.double().clamp(EPSILON, 1 - EPSILON)

@@ -182,9 +182,7 @@ TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 LETTER_OR_DIGIT = f"[A-Za-z0-9{LETTER_WITHOUT_CASE}]"
-SEPARATED = (
-    rf"{MARKS}*+(?: {LETTER_OR_DIGIT}(?:{LETTER_OR_DIGIT}|{MARKS})*+ | (?:{EMOJI}|%s){MARKS}*+ ) | {MARKS}++"
-)
+SEPARATED = rf"{MARKS}*+(?: {LETTER_OR_DIGIT}(?:{LETTER_OR_DIGIT}|{MARKS})*+ | (?:{EMOJI}|%s){MARKS}*+ ) | {MARKS}++"
 BY_CHARACTER = re.compile(SEPARATED % f"[^{MARK}{JOINER}]", re.VERBOSE | re.DOTALL)
 BASE64 = r"[A-Za-z0-9+/]{200,}+=*+"
 LONG_CHUNK = re.compile(
@@ -213,9 +211,7 @@ PREFIXES = closed_class(
     multi non para peri poly post pre pro proto pseudo re semi socio sub super supra tri ultra un uni vice"""
 )
 SUFFIXES = closed_class("esque fest ish rama wise")
-UNSPLIT_HYPHENS = re.compile(
-    r"\d{3}-\d{4}|\d{3}-\d{3}-\d{4}|\d{4}-\d\d-\d\d|(?i:n?uh-u?h+|uh-oh|m+-?h?m+|hm-m+)"
-)
+UNSPLIT_HYPHENS = re.compile(r"\d{3}-\d{4}|\d{3}-\d{3}-\d{4}|\d{4}-\d\d-\d\d|(?i:n?uh-u?h+|uh-oh|m+-?h?m+|hm-m+)")
 MEASURE = re.compile(r"\d[\d.,:]*(?=(?:[ap]\.?m|km|kg|cm|mm|ft|lbs?|mph|GB|MB)\Z)")
 INNER_HYPHEN = re.compile(rf"(?<=[^-+])-(?=[{LETTERS}])")
 
@@ -519,9 +515,7 @@ def unwrap_lines(char_classes: str, lines: list[Span]) -> Iterator[int]:
         continues = char_classes[before:end].rstrip().endswith((",", ";"))  # however it was wrapped
         room = width - (end - before) - 1 if width >= MIN_WRAP_WIDTH and not continues else 0
         word = CHUNK.match(char_classes, start) if room > 0 else None
-        if ITEM.match(char_classes, start) or (
-            word and len(word[0]) <= room and classify_beginning(word[0]) != LOWER
-        ):
+        if ITEM.match(char_classes, start) or (word and len(word[0]) <= room and classify_beginning(word[0]) != LOWER):
             yield start
 
 

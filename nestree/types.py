@@ -267,9 +267,7 @@ def unchecked_entity(start: int, end: int, label: str, head: int | None, score: 
     return build(Entity, start, end, label, head, score, (), {})
 
 
-def with_entities(
-    s: Sentence, entities: tuple[Entity, ...], tree: Tree | None, extra: Mapping[str, Any]
-) -> Sentence:
+def with_entities(s: Sentence, entities: tuple[Entity, ...], tree: Tree | None, extra: Mapping[str, Any]) -> Sentence:
     """A copy of the sentence, marked complete, with predicted entities that are known to lie within it."""
     values = (s.words, entities, s.text, s.offsets, s.start, s.id, True, extra, tree, s.context, ())
     return build(Sentence, *values)
@@ -505,9 +503,7 @@ class Document(AttributeHints):
 
     def __getitem__(self, index: int) -> TextEntity:
         if isinstance(index, str):
-            raise TypeError(
-                f"a Document has attributes, not keys: document.{index}; or document.to_dict()[{index!r}]"
-            )
+            raise TypeError(f"a Document has attributes, not keys: document.{index}; or document.to_dict()[{index!r}]")
         return self.entities[index]
 
     def __bool__(self) -> bool:
@@ -555,9 +551,7 @@ class Document(AttributeHints):
         return to_text_record(self, rounded=True)
 
     @classmethod
-    def from_dict(
-        cls, value: Mapping[str, Any], words: str = "treebank", sentences: str = "rules"
-    ) -> "Document":
+    def from_dict(cls, value: Mapping[str, Any], words: str = "treebank", sentences: str = "rules") -> "Document":
         """The document of `to_dict`: the same text and entities.
 
         Sentences and words, which `to_dict` leaves out, are split again by these rules (see `nestree.text.split`).

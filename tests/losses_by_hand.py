@@ -163,9 +163,7 @@ class ByHand:
             found["head_regularization"] = base.logsumexp(0) - dear.logsumexp(0)
             p = dear.softmax(0)
             possible = p > 0
-            found["kl"] = (
-                p[possible] * (dear.log_softmax(0)[possible] - base.log_softmax(0)[possible])
-            ).sum()
+            found["kl"] = (p[possible] * (dear.log_softmax(0)[possible] - base.log_softmax(0)[possible])).sum()
         if loss.entropy_weight:
             log_p = agreed[agreed > -math.inf].log_softmax(0)
             found["entropy"] = -loss.entropy_weight * -(log_p.exp() * log_p).sum()

@@ -300,9 +300,7 @@ def test_a_file_that_was_edited_on_purpose(saved, tmp_path):
     assert nestree.load(folder, device="cpu").model.settings.decoding.threshold == 0.25
 
 
-@pytest.mark.parametrize(
-    "text", ["", "[]", "{}", '{"format": 1, "files": {"labels.json": 3}}', "[" * 100_000]
-)
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": 1, "files": {"labels.json": 3}}', "[" * 100_000])
 def test_a_manifest_that_is_damaged(copy, text):
     (copy / "manifest.json").write_text(text)
     with pytest.raises(ModelError, match=r"manifest.json is not what nestree writes: it is damaged"):

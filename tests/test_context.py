@@ -114,9 +114,7 @@ def test_own_pieces_are_never_lost():
 
 @torch.inference_mode()
 def test_words_see_their_neighbours_if_they_should(tiny_encoder):
-    with_context, without = (
-        tiny.model(tiny_encoder, "default", f"encoder.context={k}").eval() for k in (3, 0)
-    )
+    with_context, without = (tiny.model(tiny_encoder, "default", f"encoder.context={k}").eval() for k in (3, 0))
     alone = DOCUMENTS[0].sentences
     given = with_context.sentences_with_context(DOCUMENTS[:1])
     assert given == without.sentences_with_context(DOCUMENTS[:1]) == list(alone)
@@ -228,9 +226,7 @@ def test_spacy_reads_sentences_in_context(place, seen):
 
 
 def test_data_without_documents_are_named(tiny_encoder, tmp_path):
-    settings = tiny.settings(
-        "default", f"encoder.path={tiny_encoder}", "encoder.context=4", "training.epochs=1"
-    )
+    settings = tiny.settings("default", f"encoder.path={tiny_encoder}", "encoder.context=4", "training.epochs=1")
     data = make_corpus(tiny.DOCUMENTS, tiny.DOCUMENTS, seed=1, context=4)
     fit(settings, data, tmp_path / "model", device="cpu")
     log = (tmp_path / "model" / "training" / "log.jsonl").read_text(encoding="utf-8")

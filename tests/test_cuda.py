@@ -112,9 +112,7 @@ def test_entities_are_those_of_a_cpu_whatever_the_batches(folder, changes, monke
 
 
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
-@pytest.mark.parametrize(
-    "recipe", ["default", "ablation/02-unstructured-two-stage", "ablation/03-tree-one-stage"]
-)
+@pytest.mark.parametrize("recipe", ["default", "ablation/02-unstructured-two-stage", "ablation/03-tree-one-stage"])
 def test_an_update_waits_for_nothing(patient, recipe):
     model = made(patient, recipe).cuda().train()
     moving = torch.optim.AdamW(model.parameters(), fused=True)

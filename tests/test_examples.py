@@ -25,9 +25,7 @@ def sessions(page: Path) -> list[tuple[str, str]]:
     return [pair for block in blocks for pair in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", block, re.M)]
 
 
-SESSIONS = [
-    (page.name, command, output.rstrip() + "\n") for page in PAGES for command, output in sessions(page)
-]
+SESSIONS = [(page.name, command, output.rstrip() + "\n") for page in PAGES for command, output in sessions(page)]
 
 
 @pytest.mark.parametrize(("page", "command", "expected"), SESSIONS, ids=[f"{s[0]}: {s[1]}" for s in SESSIONS])

@@ -70,9 +70,7 @@ def engine_results() -> list[dict[str, Any]]:
             {
                 "log_partition": log_partition(potentials, [n]).item(),
                 "entropy": entropy(potentials, [n]).item(),
-                "marginals": [
-                    float((p**2).sum()) for p in (probabilities.span, probabilities.arc, probabilities.root)
-                ],
+                "marginals": [float((p**2).sum()) for p in (probabilities.span, probabilities.arc, probabilities.root)],
                 "spans": [list(span) for span in tree.spans],
                 "score": tree.score,
             }

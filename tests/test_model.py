@@ -65,9 +65,7 @@ def test_every_row_memorises_eight_nested_sentences(tiny_encoder, recipe):
     [("ablation/06-lexical-two-stage", "loss.label=sigmoid"), ("paper", "encoder.lstm_layers=1")],
 )
 def test_two_stage_models_give_two_labels_to_one_span(tiny_encoder, recipe, change):
-    assert (
-        memorise(tiny.model(tiny_encoder, recipe, change), [tiny.TWO_LABELS, tiny.SENTENCES[0]]) is not None
-    )
+    assert memorise(tiny.model(tiny_encoder, recipe, change), [tiny.TWO_LABELS, tiny.SENTENCES[0]]) is not None
 
 
 @pytest.mark.parametrize("recipe", KINDS)
@@ -116,9 +114,7 @@ ODD = {
     "every word and everything": [
         sentence("a b c d", "0-1 GPE", "1-2 GPE", "2-3 GPE", "3-4 GPE", "0-2 ORG", "0-3 ORG", "0-4 ORG")
     ],
-    "words without pieces": [
-        Sentence(["a", "\u200b", "\x00", "b"], [Entity(1, 2, "GPE"), Entity(0, 4, "ORG")])
-    ],
+    "words without pieces": [Sentence(["a", "\u200b", "\x00", "b"], [Entity(1, 2, "GPE"), Entity(0, 4, "ORG")])],
     "unknown letters": [Sentence(["東京", "and", "Москва"], [Entity(0, 1, "GPE")])],
     "a monstrous word": [Sentence(["x" * 900, "b"], [Entity(0, 1, "GPE")])],
     "crossing entities": [sentence("a b c d", "0-3 GPE", "1-4 ORG"), WHOLE],

@@ -152,8 +152,7 @@ def stats(
     report = ConversionReport(skip_bad)
     with reading_progress(files):
         parts = {
-            name: statistics.count(reading.documents(path, report))
-            for name, path in zip(names, files, strict=True)
+            name: statistics.count(reading.documents(path, report)) for name, path in zip(names, files, strict=True)
         }
     print_report(report)
     print_statistics(parts, format)
@@ -263,9 +262,7 @@ def split_by_id_files(units: "Sequence[Unit]", lists: Sequence[str], rest: str |
     return split_by_lists(units, ids_of, rest or (None if "train" in ids_of else "train"))
 
 
-def split_by_shares(
-    units: "Sequence[Unit]", parts: str, stratify: bool, in_order: bool, seed: int
-) -> list[str]:
+def split_by_shares(units: "Sequence[Unit]", parts: str, stratify: bool, in_order: bool, seed: int) -> list[str]:
     """The part of each unit, by a --parts argument NAME=SHARE,..."""
     from nestree.data.split import split_in_order, split_shuffled, split_stratified
 
@@ -277,9 +274,7 @@ def split_by_shares(
         try:
             shares[name.strip()] = float(share)
         except ValueError:
-            raise InputError(
-                f"--parts {parts}: write NAME=SHARE,..., such as train=80,dev=10,test=10."
-            ) from None
+            raise InputError(f"--parts {parts}: write NAME=SHARE,..., such as train=80,dev=10,test=10.") from None
     if in_order:
         return split_in_order(units, shares)
     return (split_stratified if stratify else split_shuffled)(units, shares, seed)

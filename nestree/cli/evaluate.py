@@ -24,9 +24,7 @@ HEAD_WORDS = 10  # of each label
 def evaluate(
     gold: Annotated[Path, Argument(metavar="GOLD", help="The annotated data; - is standard input.")],
     reading: Reading,
-    predicted: Annotated[
-        Path | None, Argument(metavar="PRED", help="The same sentences as predicted.")
-    ] = None,
+    predicted: Annotated[Path | None, Argument(metavar="PRED", help="The same sentences as predicted.")] = None,
     model: str | None = None,
     threshold: float | None = None,
     device: str = "auto",
@@ -50,9 +48,7 @@ def evaluate(
 
     is_name = str(gold) == gold.name != "-" and not gold.exists()
     if (gold.is_dir() or is_name) and is_model(str(gold)):
-        raise InputError(
-            f"{gold} is a model: name it with --model {gold}, and the gold data without an option."
-        )
+        raise InputError(f"{gold} is a model: name it with --model {gold}, and the gold data without an option.")
     if (predicted is None) == (model is None):
         raise InputError("name either a file of predictions or a model: --model MODEL.")
     folder, gold = gold, select_test_part(gold)
@@ -185,9 +181,7 @@ def analyze(
         print_page(*drawings, no_wrap=True, crop=False)
 
 
-def vary_penalty(
-    model: "Recognizer", gold: "Sequence[Sentence]", penalties: Sequence[float]
-) -> list[dict[str, Any]]:
+def vary_penalty(model: "Recognizer", gold: "Sequence[Sentence]", penalties: Sequence[float]) -> list[dict[str, Any]]:
     """F1 and heads of Viterbi decoding with each head-sharing penalty."""
     from nestree.evaluation import evaluate
     from nestree.pipeline import override_decoding

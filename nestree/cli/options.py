@@ -51,9 +51,7 @@ def complete(parameter: str) -> Callable[[str], list[str]]:
     return lambda incomplete: [name for name in choices(parameter) if name.startswith(incomplete)]
 
 
-Version = Annotated[
-    bool, Option("--version", callback=print_version, is_eager=True, help="Show the version.")
-]
+Version = Annotated[bool, Option("--version", callback=print_version, is_eager=True, help="Show the version.")]
 Files = Annotated[list[Path], Argument(metavar="FILES", help="Files or folders; - is standard input.")]
 Source = Annotated[Path, Argument(metavar="IN", help="A file or folder; - is standard input.")]
 OutArgument = Annotated[Path | None, Argument(metavar="OUT", help="Where to write; the same as --out OUT.")]
@@ -83,9 +81,7 @@ OPTIONS = {
         name="--by",
     ),
     "data": Opt("A folder with files called train, dev and test.", "DIR"),
-    "data_sets": Opt(
-        "A folder with files called train, dev and test; may be repeated.", "NAME=DIR", name="--data"
-    ),
+    "data_sets": Opt("A folder with files called train, dev and test; may be repeated.", "NAME=DIR", name="--data"),
     "dev": Opt("Annotated data to choose the best epoch. [default: 15 % of --train]", "FILE"),
     "device": Opt("auto, cpu, cuda, cuda:N or mps.", "NAME"),
     "diversity": Opt("Choose different ones among the best: none, k-center or k-means.", "METHOD"),
@@ -105,9 +101,7 @@ OPTIONS = {
     "int8": Opt("Weights in 8 bits."),
     "jobs": Opt("Runs at the same time.", "N", 1),
     "labels": Opt("Only entities with this label; may be repeated.", "LABEL", name="--label"),
-    "lists": Opt(
-        "Instead of --parts: the ids of a part, one a line; may be repeated.", "NAME=FILE", name="--list"
-    ),
+    "lists": Opt("Instead of --parts: the ids of a part, one a line; may be repeated.", "NAME=FILE", name="--list"),
     "long_sentence": Opt("Report longer sentences.", "WORDS", 1),
     "longest_line": Opt("Read lines up to this length. [default: 64 MB]", "BYTES", 1),
     "lr": Opt("Peak learning rate of all parameters outside the encoder.", "LR", 0),
@@ -184,9 +178,7 @@ class Verbosity:
         int,
         Option("--verbose", "-v", count=True, callback=set_verbose, show_default=False, help="Show the log."),
     ] = 0
-    quiet: Annotated[
-        bool, Option("--quiet", "-q", callback=set_quiet, help="Print only results and errors.")
-    ] = False
+    quiet: Annotated[bool, Option("--quiet", "-q", callback=set_quiet, help="Print only results and errors.")] = False
 
 
 @dataclass(frozen=True)

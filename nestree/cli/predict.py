@@ -105,9 +105,7 @@ def predict(
         except (NestreeError, KeyboardInterrupt):
             if log is not None:
                 done = sum(log.is_done(job.name, job.source) for job in jobs.jobs)
-                print_line(
-                    f"Done: {done:,} of {len(jobs.jobs):,} files. Continue with the same command and --resume."
-                )
+                print_line(f"Done: {done:,} of {len(jobs.jobs):,} files. Continue with the same command and --resume.")
             raise
     print_summary(summary, jobs, monotonic() - started)
     if skipped := summary.skipped:  # --quiet does not hide these

@@ -38,9 +38,7 @@ FOUND_ERRORS, BAD_INPUT, INTERRUPTED, CLOSED_PIPE = 1, 2, 130, 141
 QUIET, NORMAL = -1, 0  # one more for each -v
 USAGE_ERROR: Any = typer.BadParameter.__base__  # click's class: typer does not export it
 # What options and commands of other tools are called here. A command may lack the option, and have a later one.
-GC_THRESHOLD = (
-    50_000  # by default, garbage collection takes 0.35 s of the four that `nestree predict` takes to start
-)
+GC_THRESHOLD = 50_000  # by default, garbage collection takes 0.35 s of the four that `nestree predict` takes to start
 URL_OPTIONS = ("--cors-origin", "--ray", "--set")  # whose values may look like URLs
 SYNONYMS = {
     "--out": "--output --output-dir --output-file --save --html",
@@ -243,9 +241,7 @@ def unknown_option_message(name: str, context: Any) -> str:
     """A sentence with the option that was probably meant: by another tool's name, as a setting, or by spelling."""
     from nestree.config import SECTIONS
 
-    options = [
-        option for parameter in context.command.params for option in parameter.opts if option[:2] == "--"
-    ]
+    options = [option for parameter in context.command.params for option in parameter.opts if option[:2] == "--"]
     setting = name.strip("-").replace("-", "_")
     keys = [f"{section}.{setting}" for section, kind in SECTIONS.items() if setting in kind]
     close = difflib.get_close_matches(name, options, 1, 0.65)

@@ -36,9 +36,7 @@ def serve(
         Option(metavar="ORIGIN", help="A web site whose pages may call the API; may be repeated."),
     ] = None,
     device: str = "auto",
-    precision: Annotated[
-        Literal["auto", "float32", "int8"], Option(help="Precision of the model on a CPU.")
-    ] = "auto",
+    precision: Annotated[Literal["auto", "float32", "int8"], Option(help="Precision of the model on a CPU.")] = "auto",
     max_sentence_words: int = 200,
     batch_words: int | None = None,
 ) -> None:
@@ -97,9 +95,7 @@ def read_key(path: Path | None) -> str | None:
 
 
 def label_config(
-    model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="A directory, gum-minilm, or OWNER/NAME on the hub.")
-    ],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A directory, gum-minilm, or OWNER/NAME on the hub.")],
 ) -> None:
     """Print the labeling config of Label Studio for the labels of a model."""
     from nestree import checkpoint, hub

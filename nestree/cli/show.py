@@ -47,9 +47,7 @@ def show(
     readings = [replace(reading, source_format=reading.source_format or detect_text(file)) for file in files]
     is_text = readings[0].source_format == "text"
     if any((own.source_format == "text") != is_text for own in readings):
-        raise InputError(
-            "some of the files are plain text, others are annotated. Show them with two commands."
-        )
+        raise InputError("some of the files are plain text, others are annotated. Show them with two commands.")
     name = ", ".join(map(str, files))
     with reading_progress(files):
         documents: Iterator[Document] = chain.from_iterable(
@@ -121,9 +119,7 @@ def select_documents(documents: "Iterable[Document]", ids: Collection[str]) -> "
             close = difflib.get_close_matches(id, sorted(known), n=1)
             more = ", ..." if len(known) > 5 else ""
             hint = f"Is {close[0]} meant?" if close else f"The ids are {', '.join(sorted(known)[:5])}{more}."
-            raise InputError(
-                f"no document and no sentence has the id {id}. {hint if known else 'None has an id.'}"
-            )
+            raise InputError(f"no document and no sentence has the id {id}. {hint if known else 'None has an id.'}")
     return selected
 
 

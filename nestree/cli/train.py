@@ -87,9 +87,7 @@ class RunOptions:
         paths = data_files(self.data) if self.data else {}
         paths |= {part: path for part in PARTS if (path := getattr(self, part))}
         if Path("-") in paths.values():
-            raise InputError(
-                "training data is read more than once, and standard input cannot be. Name files."
-            )
+            raise InputError("training data is read more than once, and standard input cannot be. Name files.")
         return {part: str(path.resolve()) for part, path in paths.items()}
 
 
@@ -199,9 +197,7 @@ def prepare_run(
     return settings, origin
 
 
-def run_training(
-    command: str, settings: "Settings", origin: dict[str, Any], run: RunOptions, **options: Any
-) -> None:
+def run_training(command: str, settings: "Settings", origin: dict[str, Any], run: RunOptions, **options: Any) -> None:
     """Read the data, train, and evaluate on the test data. `options` are those of `training.train`."""
     from accelerate import PartialState
 
@@ -305,9 +301,7 @@ def add_unlabelled(
     return make_teachers(corpus, texts, teachers, hard=distillation["hard"], seed=seed, **copies)
 
 
-def read_sentences(
-    jobs: "JobPlan", options: Mapping[str, Mapping[str, Any]], context: int = 0
-) -> "Iterator[Sentence]":
+def read_sentences(jobs: "JobPlan", options: Mapping[str, Mapping[str, Any]], context: int = 0) -> "Iterator[Sentence]":
     """The sentences of files, read with the options of their format, with this many words of context."""
     from nestree.data import formats
     from nestree.types import with_context

@@ -348,9 +348,7 @@ def join_passages(passages: Iterable[Passage]) -> str:
             problem = f"inside the one before, which ends at {end}"
             if passage.start >= end:
                 problem = f"far behind the one before: more than {MAX_GAP:,} characters of this document are missing"
-            raise DataError(
-                f"the passage at offset {passage.start} begins {problem}. Offsets must count characters."
-            )
+            raise DataError(f"the passage at offset {passage.start} begins {problem}. Offsets must count characters.")
         parts += ["\n" * (passage.start - end), passage.text]
         end = passage.start + len(passage.text)
     return "".join(parts)
@@ -374,9 +372,7 @@ def to_code_points(text: str, unit: str) -> Callable[[int], int]:
         import regex
 
         starts = [match.start() for match in regex.finditer(r"\X", text)] + [len(text)]
-        return lambda offset: (
-            starts[offset] if 0 <= offset < len(starts) else offset + len(text) * (offset > 0)
-        )
+        return lambda offset: starts[offset] if 0 <= offset < len(starts) else offset + len(text) * (offset > 0)
     return lambda offset: offset
 
 

@@ -118,8 +118,7 @@ class Report:
             "sentences": self.sentences,
             "entities": self.entities,
             "findings": [
-                {**f._asdict(), "level": KINDS[f.kind].level, "remedy": KINDS[f.kind].remedy}
-                for f in self.findings
+                {**f._asdict(), "level": KINDS[f.kind].level, "remedy": KINDS[f.kind].remedy} for f in self.findings
             ],
         }
 

@@ -159,9 +159,7 @@ def check_bytes(size: int, path: Path) -> None:
 
 
 def line_too_long_error(path: Path, line: int, longest: int) -> DataError:
-    return DataError(
-        f"{path}:{line}: this line is longer than {longest:,} bytes. {limit_remedy('longest_line')}"
-    )
+    return DataError(f"{path}:{line}: this line is longer than {longest:,} bytes. {limit_remedy('longest_line')}")
 
 
 # Reading
@@ -217,9 +215,7 @@ def open_file(path: Path) -> Iterator[BinaryIO]:
     except FileNotFoundError:
         raise DataError(f"{path} does not exist. Check the name and the directory.") from None
     except (EOFError, gzip.BadGzipFile, zlib.error) as why:
-        raise DataError(
-            f"{path} cannot be unpacked: {why}. It may be cut off; fetch or make it again."
-        ) from None
+        raise DataError(f"{path} cannot be unpacked: {why}. It may be cut off; fetch or make it again.") from None
     except OSError as why:
         raise DataError(f"{path} cannot be read: {why.strerror or why}.") from None
 
@@ -326,9 +322,7 @@ def parse_json(text: str, place: str) -> Any:
         if "\\u" in text:
             json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     except UnicodeEncodeError:
-        raise DataError(
-            f"{place}: one half of a surrogate pair stands alone. Correct this character."
-        ) from None
+        raise DataError(f"{place}: one half of a surrogate pair stands alone. Correct this character.") from None
     except json.JSONDecodeError as why:
         line = f"line {why.lineno}, " if "\n" in text.strip() else ""
         raise DataError(
@@ -404,9 +398,7 @@ def parse_values(
             value, end = STRICT.raw_decode(text, at)
         except json.JSONDecodeError as why:
             line += text.count("\n", at, why.pos)
-            raise DataError(
-                f"{path}:{line}: this is not JSON: {why.msg}: {excerpt(text, why.pos)}."
-            ) from None
+            raise DataError(f"{path}:{line}: this is not JSON: {why.msg}: {excerpt(text, why.pos)}.") from None
         except (ValueError, RecursionError) as why:
             raise DataError(f"{path}:{line}: this is not JSON that can be read: {why}.") from None
         if text.find("\\u", at, end) >= 0:

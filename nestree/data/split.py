@@ -58,9 +58,7 @@ def make_units(documents: Iterable[Document], by: str, report: ConversionReport 
     by_id: dict[str, list[Document]] = {}
     for document in documents:
         if document.id is None:
-            raise InputError(
-                "this data names no documents, so it cannot be split by document; split by sentence."
-            )
+            raise InputError("this data names no documents, so it cannot be split by document; split by sentence.")
         by_id.setdefault(document.id, []).append(document)
     return [Unit(id, tuple(same_id)) for id, same_id in by_id.items()]
 
@@ -151,9 +149,7 @@ def count_labels(unit: Unit) -> Counter[str | None]:
     return counts
 
 
-def split_by_lists(
-    units: Sequence[Unit], lists: Mapping[str, Iterable[str]], rest: str | None = None
-) -> list[str]:
+def split_by_lists(units: Sequence[Unit], lists: Mapping[str, Iterable[str]], rest: str | None = None) -> list[str]:
     """Each part gets the units whose ids are in its list, and the part `rest` all others."""
     part_of: dict[str, str] = {}
     for name, ids in lists.items():
@@ -170,9 +166,7 @@ def split_by_lists(
         check_listed(id, known, f"the list of {name}")
     unlisted = [unit.id for unit in units if unit.id not in part_of]
     if unlisted and rest is None:
-        raise InputError(
-            f"{len(unlisted)} units are in no list, {unlisted[0]!r} first. Say which part gets the rest."
-        )
+        raise InputError(f"{len(unlisted)} units are in no list, {unlisted[0]!r} first. Say which part gets the rest.")
     return [part_of.get(unit.id or "", rest or "") for unit in units]
 
 
@@ -184,9 +178,7 @@ def check_listed(id: str, known: Set[str | None], place: str) -> None:
         raise InputError(f"{place}: {id!r} is not in the data. {hint}")
 
 
-def assemble_parts(
-    units: Sequence[Unit], names: Sequence[str], first: Iterable[str] = ()
-) -> dict[str, list[Document]]:
+def assemble_parts(units: Sequence[Unit], names: Sequence[str], first: Iterable[str] = ()) -> dict[str, list[Document]]:
     """The documents of each part, in the order of the data; the parts named in `first` come first.
 
     Adjacent sentences of one document become one document again.

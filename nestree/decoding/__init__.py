@@ -116,9 +116,7 @@ def predictions(decoded: DecodedBatch, labels: Sequence[str], sentences: int) ->
     make = unchecked_entity if valid.all() and all(labels) else Entity  # Entity raises an error
     names = map(labels.__getitem__, label.tolist())
     heads = [None if word < 0 else word for word in head.tolist()]
-    entities = map(
-        make, i.tolist(), j.tolist(), names, heads, repeat(None) if scores is None else scores.tolist()
-    )
+    entities = map(make, i.tolist(), j.tolist(), names, heads, repeat(None) if scores is None else scores.tolist())
     grouped = split_by_sentence([*entities], np.bincount(b, minlength=sentences))
     return [*map(Prediction, grouped, repeat(None) if decoded.trees is None else to_trees(decoded))]
 

@@ -104,9 +104,7 @@ def parse_char_spans(
     spans = []
     for value in values:
         if isinstance(value, str) or not isinstance(value, Sequence) or not 2 <= len(value) <= len(fields):
-            raise InputError(
-                f"{kind} {value!r:.60} must be (start, end), optionally more: ({', '.join(fields)})."
-            )
+            raise InputError(f"{kind} {value!r:.60} must be (start, end), optionally more: ({', '.join(fields)}).")
         label, head = [*value[2:], None, None][:2]
         span = as_span(value[:2])
         if span is None:
@@ -123,9 +121,7 @@ def parse_char_spans(
             position = as_int(head)
             head = as_span(head if position is None else (position, position + 1))
             if head is None:
-                raise InputError(
-                    f"the head of known {value!r} must be an offset in the text, or (start, end)."
-                )
+                raise InputError(f"the head of known {value!r} must be an offset in the text, or (start, end).")
             head = trim(head, "the head of known")
         spans.append(CharSpan(start, end, label, head))
     return spans
@@ -173,9 +169,7 @@ def align_constraints(
         if head_span is not None:
             head_index, head, head_end, _ = words_at(*head_span)
             if (head_index, head_end) != (index, head + 1) or not i <= head < j:
-                raise InputError(
-                    f"the head {head_span} of known {(start, end, label)} must lie in one word of it."
-                )
+                raise InputError(f"the head {head_span} of known {(start, end, label)} must lie in one word of it.")
         aligned.setdefault(index, ([], []))[0].append(Known(i, j, label, head, (start, end), head_span))
     for start, end, label, _ in forbidden:
         index, i, j, exact = words_at(start, end)
@@ -225,9 +219,7 @@ def check_constraints(
         if None in forbidden_labels or (span.label is not None and span.label in forbidden_labels):
             raise InputError(f"{describe(span)} is both known and forbidden. Leave out one of the two.")
         if span.label is None and forbidden_labels >= set(labels):
-            raise InputError(
-                f"{describe(span)} is known, and every label of it is forbidden. Allow one of them."
-            )
+            raise InputError(f"{describe(span)} is known, and every label of it is forbidden. Allow one of them.")
 
 
 def describe(span: Known | Forbidden) -> str:

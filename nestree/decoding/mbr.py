@@ -79,9 +79,7 @@ def candidate_spans(marginals: SpanMarginals, scores: Scores, threshold: float) 
     return (candidate if scores.known is None else candidate | scores.known).nonzero()
 
 
-def choose_labels(
-    spans: Tensor, probability: Tensor, scores: Scores, settings: Settings, threshold: float
-) -> Tensor:
+def choose_labels(spans: Tensor, probability: Tensor, scores: Scores, settings: Settings, threshold: float) -> Tensor:
     """[K, L] which labels of which spans are entities, given their probabilities [K, L]."""
     chosen = (probability >= threshold) & (probability > 0)  # never a forbidden label, even at threshold 0
     if settings.loss.label == "softmax" or scores.labels is None:  # at most one label
@@ -99,9 +97,7 @@ def choose_labels(
     return chosen & (in_tree[spans.unbind(1)] & (gain > 0))[:, None]
 
 
-def choose_heads(
-    rows: Tensor, scores: Scores, settings: Settings, temperatures: Temperatures
-) -> tuple[Tensor, Trees]:
+def choose_heads(rows: Tensor, scores: Scores, settings: Settings, temperatures: Temperatures) -> tuple[Tensor, Trees]:
     """These entities [R, 5] with heads chosen as MBR decoding does, and the trees that hold them."""
     rows, evidence = rows[:, :4], None
     if settings.model.labeling == "head":
@@ -114,9 +110,7 @@ def choose_heads(
     return torch.cat([rows, tree_heads(tree, rows)[:, None]], 1), tree
 
 
-def entity_potentials(
-    rows: Tensor, scores: Scores, settings: Settings, evidence: Tensor | None
-) -> Potentials:
+def entity_potentials(rows: Tensor, scores: Scores, settings: Settings, evidence: Tensor | None) -> Potentials:
     """The potentials of trees that hold these entities [R, 4]; only entities pay for sharing heads.
 
     `evidence`: log P(all labels of the span | word is its head), [R, n].
@@ -136,9 +130,7 @@ def entity_potentials(
         return potentials
     head = span.new_zeros(*span.shape, span.shape[1] - 1)
     head[b, i, j] = evidence.clamp(min=IMPOSSIBLE).to(head.dtype)  # once per span, whatever its labels
-    return potentials._replace(
-        head=head if scores.head is None else (scores.head + head).clamp(min=IMPOSSIBLE)
-    )
+    return potentials._replace(head=head if scores.head is None else (scores.head + head).clamp(min=IMPOSSIBLE))
 
 
 def tree_heads(trees: Trees, rows: Tensor) -> Tensor:

@@ -17,9 +17,7 @@ from nestree.treecrf import IMPOSSIBLE, LexicalPotentials, PlainPotentials, Tree
 from nestree.treecrf.numba_kernels.simd import compiled, compiled_inline, kernel
 
 
-def mbr_search(
-    scores: Scores, settings: Settings, temperatures: Temperatures
-) -> tuple[Tensor, Tensor, Trees, Tensor]:
+def mbr_search(scores: Scores, settings: Settings, temperatures: Temperatures) -> tuple[Tensor, Tensor, Trees, Tensor]:
     """Entities [R, 5], their probabilities [R], their trees, and P(span) of the trees' spans [B, 2n - 1]."""
     assert scores.labels is not None
     assert scores.arc is not None
@@ -46,9 +44,7 @@ def mbr_search(
 
     prior = np.zeros(head.shape[::3], mention.dtype)  # [B, n]
     if scores.head_prior is not None and uses_head_prior(scores, settings):
-        prior = -decoding.head_prior_weight * np.logaddexp(
-            0, -as_array(scores.head_prior.to(scores.mention.dtype))
-        )
+        prior = -decoding.head_prior_weight * np.logaddexp(0, -as_array(scores.head_prior.to(scores.mention.dtype)))
     evidence, rows = head, np.empty((probability.size, 5), np.int64)
     evidence.fill(0)  # the array is reused
     score = np.empty(len(rows), mention.dtype)
@@ -177,9 +173,7 @@ def find_span(spans, b, i, j):
 
 
 @kernel
-def entity_kernel(
-    chosen, spans, by_head, probability, gain, prior, penalty, rows, score, best, inherit, evidence
-):
+def entity_kernel(chosen, spans, by_head, probability, gain, prior, penalty, rows, score, best, inherit, evidence):
     """Write the entities, and the potentials of trees that hold them: `best`, `inherit` and `evidence`.
 
     Returns the number of entities.

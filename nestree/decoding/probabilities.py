@@ -154,9 +154,7 @@ def label_log_probabilities(scores: Tensor, settings: Settings, temperatures: Te
     return torch.cat([none, scores], -1).log_softmax(-1)[..., 1:]
 
 
-def head_label_scores(
-    scores: Scores, spans: Tensor, settings: Settings, temperatures: Temperatures
-) -> Tensor:
+def head_label_scores(scores: Scores, spans: Tensor, settings: Settings, temperatures: Temperatures) -> Tensor:
     """[K, n, L] log P(label | span, head) for every word; 0 outside of the span, where no tree reads it."""
     assert scores.labels is not None
     b, i, j = (column[:, None] for column in spans.unbind(1))

@@ -101,9 +101,7 @@ def best_log_probability(scores: Scores, settings: Settings, temperatures: Tempe
     best = log_mention.amax(-1) if model.mention == "labels" else log_mention[..., 0]
     head = None
     if scores.labels is not None:
-        candidate = (
-            cells if model.mention == "score" else cells & (log_mention[..., -1] > log_mention[..., 0])
-        )
+        candidate = cells if model.mention == "score" else cells & (log_mention[..., -1] > log_mention[..., 0])
         spans = candidate.nonzero()  # [K, 3]
         b, i, j = spans.unbind(1)
         gain = 0.0 if model.mention == "score" else (log_mention[b, i, j, 1] - log_mention[b, i, j, 0])

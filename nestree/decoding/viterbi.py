@@ -48,9 +48,7 @@ def independent_spans(scores: Scores, mention: Tensor, is_entity: Tensor) -> tup
     return spans, torch.where(within, heads, -1.0).argmax(-1)
 
 
-def label_spans(
-    spans: Tensor, heads: Tensor | None, scores: Scores, mention: Tensor, settings: Settings
-) -> Tensor:
+def label_spans(spans: Tensor, heads: Tensor | None, scores: Scores, mention: Tensor, settings: Settings) -> Tensor:
     """[R, 5] sentence, start, end, label and head (or -1) of each entity."""
     b, i, j = spans.unbind(1)
     if scores.labels is None:

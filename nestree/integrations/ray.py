@@ -56,9 +56,7 @@ HEAD_SECONDS = 30.0  # that the head may be gone: it may be restarted, and Ray i
 FILES_PER_WORKER = 4  # larger files are not left to one worker alone
 TASK_BYTES = 2**15  # of small files that a worker gets at once, about 5,000 words
 HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"  # with which a client of gRPC begins
-SETTINGS_FRAME = bytes(
-    (0, 0, 0, 4, 0, 0, 0, 0, 0)
-)  # that client and server send next; the fourth byte is its type
+SETTINGS_FRAME = bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))  # that client and server send next; the fourth byte is its type
 ADDRESS = re.compile(r"auto|local|[^/\s:]+:\d+|\[[0-9a-fA-F:]+\]:\d+")  # values of --ray
 WARM_UP = "The mayor of Lisbon met the president of the Bank of Portugal."
 log = logging.getLogger(__name__)
@@ -127,9 +125,7 @@ class Recognize:
             message = str(error) if isinstance(error, NestreeError) else f"{type(error).__name__}: {error}"
             errors[row] = message.encode("utf-8", "backslashreplace").decode()
 
-        batcher = Batcher(
-            self.pipeline, to_document, self.options, handle_error, batch_words=self.batch_words
-        )
+        batcher = Batcher(self.pipeline, to_document, self.options, handle_error, batch_words=self.batch_words)
         for row, document in batcher.stream(range(len(values))):
             entities[row] = list(entity_rows(document))
         table = table.drop_columns([name for name in ("entities", "error") if name in table.column_names])
@@ -263,9 +259,7 @@ class Worker:
         owner: str,
     ) -> None:
         if version != __version__:
-            raise InputError(
-                f"a worker has nestree {__version__}, and here is {version}. Install the same version."
-            )
+            raise InputError(f"a worker has nestree {__version__}, and here is {version}. Install the same version.")
         self.pipeline = load_on_worker(model, device, options.predict_options.max_sentence_words)
         self.plan, self.options, self.limits, self.owner = plan, options, limits, owner
         if Path(directory).is_dir():
@@ -609,9 +603,7 @@ def check_start(error: Exception) -> None:
 
 
 @contextmanager
-def connect(
-    address: str, model: str | Path | None, workers: int = 0, device: str = "auto"
-) -> Iterator[Cluster]:
+def connect(address: str, model: str | Path | None, workers: int = 0, device: str = "auto") -> Iterator[Cluster]:
     """A cluster with this address, whose workers will predict with this model; "local": Ray is started here.
 
     `workers`: the number of actors; 0: one for each CPU or, if the device is a GPU, for each GPU.
@@ -713,9 +705,7 @@ def connect_error(address: str, message: str) -> InputError:
     versions = re.findall(r"(Ray|Python): (\S+)", message)
     if "ersion mismatch" in message and len(versions) == 4:
         cluster, here = (" and ".join(map(" ".join, pair)) for pair in (versions[:2], versions[2:]))
-        return InputError(
-            f"the cluster at {address} runs {cluster}, and here is {here}. Install the same versions."
-        )
+        return InputError(f"the cluster at {address} runs {cluster}, and here is {here}. Install the same versions.")
     if "AuthToken" in message or "Unauthenticated" in message:
         return InputError(
             f"the cluster at {address} wants a token. Copy ~/.ray/auth_token from its head to this machine, if it is "

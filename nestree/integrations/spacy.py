@@ -34,9 +34,7 @@ KEY = "nestree"  # of the span group, and of the attribute that marks it as ours
 class NestedEntities(Pipe):
     """Predicts nested entities; loads the model when it is first needed."""
 
-    def __init__(
-        self, name: str, model: str | None, device: str, spans_key: str, threshold: Threshold
-    ) -> None:
+    def __init__(self, name: str, model: str | None, device: str, spans_key: str, threshold: Threshold) -> None:
         self.name, self.source, self.device = name, model, device
         self.spans_key, self.threshold = spans_key, threshold
         self.loaded: Pipeline | None = None

@@ -119,9 +119,7 @@ class Bert(nn.Module):
         assert isinstance(table, nn.Embedding)
         return table
 
-    def forward(
-        self, subwords: Tensor, mask: Tensor, last_layers: int, weights: Weights | None = None
-    ) -> list[Tensor]:
+    def forward(self, subwords: Tensor, mask: Tensor, last_layers: int, weights: Weights | None = None) -> list[Tensor]:
         """Subwords [W, P], True where they are no padding -> hidden states of so many last layers, [W, P, D] each.
 
         The embeddings count as the first layer. `weights` replace the parameters, for instance in bfloat16, in which

@@ -16,7 +16,5 @@ def select_device(name: str = "auto") -> torch.device:
         raise InputError(f"there is no device {name!r}. Choose one of auto, {', '.join(available)}, cuda:N.")
     count = torch.cuda.device_count() if colon else 1
     if kind not in usable or int(index or 0) >= count:
-        raise InputError(
-            f"PyTorch finds no {name} device on this machine. Choose one of auto, {', '.join(usable)}."
-        )
+        raise InputError(f"PyTorch finds no {name} device on this machine. Choose one of auto, {', '.join(usable)}.")
     return torch.device(name)

@@ -93,9 +93,7 @@ def named_tensors(scores: Scores) -> dict[str, Tensor]:
     """The tensors of scores by the names that they have as outputs of the graph."""
     values = {name: getattr(scores, name) for name in ("mention", "arc", "root", "head_prior")}
     if isinstance(scores.labels, SpanLabels):
-        values |= {
-            f"label_{name}": part for name, part in zip(LABEL_VECTORS, scores.labels.parts, strict=False)
-        }
+        values |= {f"label_{name}": part for name, part in zip(LABEL_VECTORS, scores.labels.parts, strict=False)}
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -124,9 +122,7 @@ def export_graphs(model: Any, examples: Batch, metadata: Mapping[str, Any], int8
         outputs = ScoreGraph(model)(*inputs.values())
         graphs = {SCORE_GRAPH: trace(ScoreGraph(model), inputs, outputs, values)}
         if model.scorer.labels is not None:
-            vectors = {
-                name: outputs[f"label_{name}"][0, :6] for name in LABEL_VECTORS if f"label_{name}" in outputs
-            }
+            vectors = {name: outputs[f"label_{name}"][0, :6] for name in LABEL_VECTORS if f"label_{name}" in outputs}
             label_graph = LabelGraph(model.scorer.labels)
             graphs[LABEL_GRAPH] = trace(label_graph, vectors, label_graph(*vectors.values()), values, 1)
         compare(model, examples, OnnxNetwork(serialize(graphs)))
@@ -173,17 +169,13 @@ def trace(
     axes = tuple(dict.fromkeys(range(dynamic_axes or value.dim()), dynamic) for value in inputs.values())
     try:
         with quiet():
-            traced = torch.export.export(
-                network.eval(), tuple(inputs.values()), dynamic_shapes=(axes,), strict=False
-            )
+            traced = torch.export.export(network.eval(), tuple(inputs.values()), dynamic_shapes=(axes,), strict=False)
             program = torch.onnx.export(
                 traced, input_names=list(inputs), output_names=list(outputs), dynamo=True, verbose=False
             )
             assert program is not None
             # Weights that are computed from weights become weights, or they would not be quantized.
-            onnxscript.optimizer.fold_constants(
-                program.model, input_size_limit=1 << 40, output_size_limit=1 << 40
-            )
+            onnxscript.optimizer.fold_constants(program.model, input_size_limit=1 << 40, output_size_limit=1 << 40)
             graph = program.model_proto
     except Exception as error:  # the exporter can raise anything for an architecture that it does not know
         raise ModelError(f"this model cannot be exported to ONNX: {first_line(error)}.") from error
@@ -254,9 +246,7 @@ def quantize(graph: Any) -> Any:
             # Tables of embeddings, and the products that are left: Gemm
             path = Path(temporary, SCORE_GRAPH)
             left_ops = ("MatMul", "Gather")
-            quantize_dynamic(
-                quantizer.model.model, path, left_ops, per_channel=True, weight_type=QuantType.QInt8
-            )
+            quantize_dynamic(quantizer.model.model, path, left_ops, per_channel=True, weight_type=QuantType.QInt8)
             quantized = onnx.load(path)
     except Exception as error:
         raise ModelError(f"ONNX Runtime cannot quantize this model: {first_line(error)}.") from error
@@ -271,9 +261,7 @@ def float_products(graph: Any) -> list[str]:
     """Names of products with float weights, and of Gathers in tables of floats: weights, or computed from weights."""
     import onnx
 
-    floats = {
-        w.name for w in graph.graph.initializer if w.data_type == onnx.TensorProto.FLOAT and len(w.dims) > 1
-    }
+    floats = {w.name for w in graph.graph.initializer if w.data_type == onnx.TensorProto.FLOAT and len(w.dims) > 1}
     found = []
     for node in graph.graph.node:
         weights = [name for name in node.input if name in floats]

@@ -144,9 +144,7 @@ class FullTriaffine(nn.Module):
 
     def __init__(self, size: int, channels: int):
         super().__init__()
-        self.weight = nn.Parameter(
-            torch.empty(size + 1, size + 1, channels, size + 1).normal_().div_(size**1.5)
-        )
+        self.weight = nn.Parameter(torch.empty(size + 1, size + 1, channels, size + 1).normal_().div_(size**1.5))
 
     def prepare(self, left: Tensor, right: Tensor, head: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         return with_one(left), with_one(right), with_one(head)
@@ -177,9 +175,7 @@ class LabelScorer(nn.Module):
         if by_head:
             self.head = MLP(input_size, size, dropout)
             self.triples: LowRankTriaffine | FullTriaffine = (
-                LowRankTriaffine(size, settings.rank, labels)
-                if settings.rank
-                else FullTriaffine(size, labels)
+                LowRankTriaffine(size, settings.rank, labels) if settings.rank else FullTriaffine(size, labels)
             )
         else:
             self.pairs = Biaffine(size, labels)

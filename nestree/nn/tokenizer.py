@@ -171,9 +171,7 @@ class SubwordTokenizer:
         if self.context:
             single = np.flatnonzero(windows == 1)
             contexts = [sentences[s].context or ((), ()) for s in single.tolist()]
-            pool.append(
-                self.add_context(contexts, first_window[single], starts, range_sizes, sum(map(len, pool)))
-            )
+            pool.append(self.add_context(contexts, first_window[single], starts, range_sizes, sum(map(len, pool))))
         window_sizes, own_place = range_sizes.sum(1), range_sizes[:, :2].sum(1)
 
         # The positions of a sentence are its words between BOS and EOS.

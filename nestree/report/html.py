@@ -47,10 +47,7 @@ def to_html(
         evaluation=evaluation,
         comparison=comparison,
         sections=[name for name, content in sections.items() if content],
-        **{
-            f.__name__: f
-            for f in (score_chart, error_chart, difference_chart, plot_reliability, plot_thresholds)
-        },
+        **{f.__name__: f for f in (score_chart, error_chart, difference_chart, plot_reliability, plot_thresholds)},
         all_tables={table.title: table for table in tables.all_tables(evaluation, comparison, HEAD_WORDS)},
         max_columns=MAX_COLUMNS,
         label_indices={label: k for k, label in enumerate(evaluation.labels)},
@@ -223,9 +220,7 @@ def example_values(error: EntityError) -> dict[str, Any]:
     }
 
 
-def brackets(
-    sentence: Sentence, wrong: Entity | None, error: EntityError
-) -> list[tuple[int, int, int, str, str]]:
+def brackets(sentence: Sentence, wrong: Entity | None, error: EntityError) -> list[tuple[int, int, int, str, str]]:
     """Level, columns, style and label of the entities in the window, which are cut where it ends."""
     start, end = tables.window(error)
     entities = {(e.start, e.end, e.label): e for e in sentence.entities if e.start < end and start < e.end}

@@ -429,9 +429,7 @@ MARKDOWN_HEAD_WORDS = 10
 MARKDOWN_EXAMPLES = 3
 
 
-def to_markdown(
-    evaluation: Evaluation, comparison: Comparison | None = None, title: str = "Evaluation"
-) -> str:
+def to_markdown(evaluation: Evaluation, comparison: Comparison | None = None, title: str = "Evaluation") -> str:
     """Tables and examples in GitHub's Markdown."""
     parts = [f"# {escape_markdown(title)}", summary(evaluation)]
     for table in all_tables(evaluation, comparison, MARKDOWN_HEAD_WORDS):

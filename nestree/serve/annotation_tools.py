@@ -193,8 +193,7 @@ def add_routes(app: FastAPI, service: "Service") -> None:
         known = [known_spans(regions, text, control) for text in texts]
         documents = await service.predict(request, texts, known, trees=False)
         predictions = [
-            to_prediction(document, control, version, spans)
-            for document, spans in zip(documents, known, strict=True)
+            to_prediction(document, control, version, spans) for document, spans in zip(documents, known, strict=True)
         ]
         return {"results": predictions, "model_version": version}
 

@@ -84,9 +84,7 @@ class Service:
             async with asyncio.timeout(self.options.timeout):
                 body = await self.read_body(request)
         except TimeoutError:
-            message = (
-                f"The body did not arrive within {self.options.timeout:g} s; send it faster or in parts."
-            )
+            message = f"The body did not arrive within {self.options.timeout:g} s; send it faster or in parts."
             raise ApiError(408, "slow_body", message, {"Connection": "close"}) from None
         try:
             return model.model_validate_json(body.removeprefix(codecs.BOM_UTF8))
@@ -135,9 +133,7 @@ class Service:
                 raise InputError(f"{name} has {counts}; give one for each.")
         known, forbidden = known or [()] * len(texts), forbidden or [()] * len(texts)
         if sum(map(len, (*known, *forbidden))) > MAX_CONSTRAINTS:
-            message = (
-                f"The request has more than {MAX_CONSTRAINTS:,} known and forbidden spans; send fewer texts."
-            )
+            message = f"The request has more than {MAX_CONSTRAINTS:,} known and forbidden spans; send fewer texts."
             raise ApiError(413, "too_many_spans", message)
         try:
             predict_options = pipeline.predict_options(**options)
@@ -186,18 +182,14 @@ class Service:
             message = f"The request has {words:,} words or more, and the limit is {limit:,}; send fewer texts at once."
             raise ApiError(413, "too_many_words", message)
 
-    async def wait(
-        self, request: Request, items: Sequence[Item], deadline: float
-    ) -> list[Document | Exception]:
+    async def wait(self, request: Request, items: Sequence[Item], deadline: float) -> list[Document | Exception]:
         """The results of all items; if the client goes away or time is up, what still waits is dropped."""
 
         async def disconnected() -> None:
             while (await request.receive())["type"] != "http.disconnect":
                 pass
 
-        results = asyncio.gather(
-            *(asyncio.wrap_future(item.future) for item in items), return_exceptions=True
-        )
+        results = asyncio.gather(*(asyncio.wrap_future(item.future) for item in items), return_exceptions=True)
         gone = asyncio.create_task(disconnected())
         futures: set[asyncio.Future[Any]] = {results, gone}
         try:

@@ -35,9 +35,7 @@ class ServeOptions(Limits):
 class ApiError(Exception):
     """An answer other than 200; the message gives the value, the place and the remedy."""
 
-    def __init__(
-        self, status: int, code: str, message: str, headers: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(message)
         self.status, self.code, self.message, self.headers = status, code, message, headers
 

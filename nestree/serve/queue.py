@@ -101,9 +101,7 @@ class PredictionQueue:
             return
         with self.changed:
             before = sum(map(len, self.waiting))
-            kept = [
-                deque(item for item in request if not item.future.cancelled()) for request in self.waiting
-            ]
+            kept = [deque(item for item in request if not item.future.cancelled()) for request in self.waiting]
             self.waiting = deque(request for request in kept if request)
             self.waiting_words = sum(item.words for request in self.waiting for item in request)
             self.metrics.abandoned += before - sum(map(len, self.waiting))

@@ -42,9 +42,7 @@ SECURITY_HEADERS = {
 class Guard:
     """ASGI middleware: checks a request before it is routed, and counts it."""
 
-    def __init__(
-        self, app: ASGIApp, options: ServeOptions, queue: PredictionQueue, paths: Mapping[str, Any]
-    ) -> None:
+    def __init__(self, app: ASGIApp, options: ServeOptions, queue: PredictionQueue, paths: Mapping[str, Any]) -> None:
         self.app, self.options, self.queue, self.paths = app, options, queue, paths
         self.metrics = queue.metrics
         self.key = options.api_key.encode() if options.api_key is not None else None
@@ -115,9 +113,7 @@ class Guard:
         if not hmac.compare_digest(given_key(headers.get("authorization", "")), self.key):
             # A browser asks for a password if it opens a page, but not for the calls of a page, which ask themselves.
             scheme = "Basic" if "text/html" in headers.get("accept", "") else "Bearer"
-            message = (
-                "This server needs its API key: send it as Authorization: Bearer KEY, or as Basic password."
-            )
+            message = "This server needs its API key: send it as Authorization: Bearer KEY, or as Basic password."
             raise ApiError(401, "wrong_key", message, {"WWW-Authenticate": f'{scheme} realm="nestree"'})
 
 

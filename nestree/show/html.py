@@ -142,9 +142,7 @@ def text_html(document: Document, tree_ids: Mapping[int, str] | None = None) -> 
     return "".join([*parts, verbatim(text[position:]), "</div>"])
 
 
-def box_parts(
-    text: str, entities: Sequence[TextEntity], start: int, end: int, direction: str
-) -> Iterator[str]:
+def box_parts(text: str, entities: Sequence[TextEntity], start: int, end: int, direction: str) -> Iterator[str]:
     """The text from start to end with the edges of its boxes; an entity of the other direction states its own."""
     directions = [direction]
     for part in lay_out(entities, start, end):
@@ -215,9 +213,7 @@ def draw_svg(sentence: Sentence) -> str:
     centers = [x + CELL_WIDTH * cell_len(w.rstrip()) / 2 for x, w in zip(starts, words, strict=True)]
     total = 2 * MARGIN + max(ends)
     rtl = text_direction(" ".join(words)) == "rtl"
-    starts, ends, centers = (
-        [total - MARGIN - x if rtl else MARGIN + x for x in xs] for xs in (starts, ends, centers)
-    )
+    starts, ends, centers = ([total - MARGIN - x if rtl else MARGIN + x for x in xs] for xs in (starts, ends, centers))
     svg = ElementTree.Element("svg", {"class": "tree", "role": "img", "aria-label": describe(sentence)})
     tree_height = float(MARGIN)
     if layout.heads:

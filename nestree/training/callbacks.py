@@ -56,9 +56,7 @@ class ProgressBar(Callbacks):
     """A progress bar on a terminal."""
 
     def __enter__(self) -> "ProgressBar":
-        self.bar = tqdm(
-            total=100, unit="%", leave=False, disable=None, bar_format="{desc} {percentage:3.0f} %|{bar}|"
-        )
+        self.bar = tqdm(total=100, unit="%", leave=False, disable=None, bar_format="{desc} {percentage:3.0f} %|{bar}|")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -82,9 +80,7 @@ class TensorBoard(Callbacks):
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
-            raise TrainingError(
-                "TensorBoard is not installed. Install it with `pip install tensorboard`."
-            ) from None
+            raise TrainingError("TensorBoard is not installed. Install it with `pip install tensorboard`.") from None
         self.writer = SummaryWriter(str(folder), purge_step=epochs_done + 1)
 
     def note(self, text: str, updates: int) -> None:

@@ -107,9 +107,7 @@ class GraphCache:
             group = [(a, b) for a, b in pairs if (a.stride() == b.stride()) == same_layout]
             if group:
                 torch._foreach_add_([a for a, _ in group], [b for _, b in group])
-        return {
-            name: value.detach() for name, value in {"loss": total, **losses.parts, **losses.metrics}.items()
-        }
+        return {name: value.detach() for name, value in {"loss": total, **losses.parts, **losses.metrics}.items()}
 
 
 class CapturedGraph:

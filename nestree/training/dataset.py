@@ -116,9 +116,7 @@ def merge_answers(documents: Sequence[Document]) -> list[Document]:
             merged[key], numbers[key] = sentence, number + 1
         results.setdefault((document.id, document.words), document)
     return [
-        replace(d, sentences=tuple(merged[key] for key in dict.fromkeys(sentence_keys(d))))
-        if d.id in incomplete
-        else d
+        replace(d, sentences=tuple(merged[key] for key in dict.fromkeys(sentence_keys(d)))) if d.id in incomplete else d
         for d in results.values()
     ]
 
@@ -245,9 +243,7 @@ def split_dev(documents: Sequence[Document], seed: int) -> tuple[list[Document],
             break
     if len(complete) < 4:
         kind = "completely annotated sentence" if len(complete) < len(units) else "sentence"
-        raise TrainingError(
-            f"too little to set dev data aside: {plural(len(complete), kind)}. Name dev data."
-        )
+        raise TrainingError(f"too little to set dev data aside: {plural(len(complete), kind)}. Name dev data.")
     assign = split.split_stratified if len(complete) < MAX_STRATIFIED else split.split_shuffled
     part_of = dict(
         zip(
@@ -260,9 +256,7 @@ def split_dev(documents: Sequence[Document], seed: int) -> tuple[list[Document],
     return parts["train"], parts["dev"]
 
 
-def adapt_to_small_data(
-    settings: Settings, corpus: Corpus, epochs: int | None = None
-) -> tuple[Settings, Corpus]:
+def adapt_to_small_data(settings: Settings, corpus: Corpus, epochs: int | None = None) -> tuple[Settings, Corpus]:
     """Smaller batches and more passes over the data, with a note in the corpus, if there would be too few updates.
 
     SAM's rho shrinks with the batches. `epochs` fixes the number of passes; None: as many as needed.
@@ -309,10 +303,7 @@ def resolve_crossing(sentences: Sequence[Sentence], mode: str) -> tuple[Sequence
         )
     if mode == "skip":
         return sentences, [f"{count}, and no tree holds both: trees are not trained on them. {listing}."]
-    kept = [
-        replace(s, entities=drop_crossing(s.entities)) if k in crossing else s
-        for k, s in enumerate(sentences)
-    ]
+    kept = [replace(s, entities=drop_crossing(s.entities)) if k in crossing else s for k, s in enumerate(sentences)]
     dropped = sum(len(s.entities) - len(t.entities) for s, t in zip(sentences, kept, strict=True))
     are = "is" if dropped == 1 else "are"
     return kept, [f"{count}: {dropped:,} of these entities {are} left out of training. {listing}."]

@@ -163,9 +163,7 @@ def train_epoch(run: Run) -> bool:
     return progress.update == len(updates)
 
 
-def optimizer_step(
-    run: Run, update: Update, next_update: Update, previous: PendingStep | None
-) -> PendingStep:
+def optimizer_step(run: Run, update: Update, next_update: Update, previous: PendingStep | None) -> PendingStep:
     """One update of the weights."""
     progress = run.progress
     try:
@@ -228,9 +226,7 @@ def report_estimate(run: Run, seconds: float, epochs: int) -> None:
     if epochs and not run.estimated:
         run.estimated = True
         sooner = ", less if training stops early" if run.settings.training.early_stopping_patience else ""
-        run.step.notify(
-            f"about {format_duration(seconds)} left for {epochs} more epoch{'s' * (epochs > 1)}{sooner}."
-        )
+        run.step.notify(f"about {format_duration(seconds)} left for {epochs} more epoch{'s' * (epochs > 1)}{sooner}.")
 
 
 def bad_update(run: Run, update: Update, number: int, reason: str) -> TrainingError:

@@ -166,9 +166,7 @@ class GradientStep:
         self.prefetcher.prefetch()
         total = losses.total
         (total * scale).backward()
-        return {
-            name: value.detach() for name, value in {"loss": total, **losses.parts, **losses.metrics}.items()
-        }
+        return {name: value.detach() for name, value in {"loss": total, **losses.parts, **losses.metrics}.items()}
 
     def clear_gradients(self) -> None:
         if self.graphs is not None:  # graphs add to these tensors
@@ -183,9 +181,7 @@ class GradientStep:
             return False
         self.graphs, self.prefetcher.bucketed = None, False
         self.clear_caches()
-        self.notify(
-            "out of memory: CUDA graphs are not used any more, which is slower; results stay the same."
-        )
+        self.notify("out of memory: CUDA graphs are not used any more, which is slower; results stay the same.")
         return True
 
     def reduce_memory(self, update: Update) -> None:

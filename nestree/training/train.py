@@ -82,9 +82,7 @@ def train(
     if encoder is not None:
         settings["encoder__path"] = str(encoder)
     if resume and (settings or config or init):
-        raise InputError(
-            "a run is resumed with its own settings. Leave encoder, config, init and settings out."
-        )
+        raise InputError("a run is resumed with its own settings. Leave encoder, config, init and settings out.")
     if init is not None and "encoder__path" in settings:
         raise InputError("init brings the encoder of its model with it. Leave encoder out.")
     start = None if init is None else hub.resolve(init)
@@ -293,9 +291,7 @@ def init_from_model(settings: Settings, labels: Sequence[str], init: Path) -> tu
     own = Settings.load(init / checkpoint.CONFIG)
     other_settings = f"it has other settings. Leave --config out, or use --config {init / checkpoint.CONFIG}."
     if bool(own.encoder.word_vectors) != bool(settings.encoder.word_vectors):
-        raise TrainingError(
-            f"the model in {init} has other word vectors (encoder.word_vectors): {other_settings}"
-        )
+        raise TrainingError(f"the model in {init} has other word vectors (encoder.word_vectors): {other_settings}")
     settings = replace(settings, encoder=replace(settings.encoder, path=own.encoder.path))
     new = [label for label in labels if label not in old]
     unused = [label for label in old if label not in labels]
@@ -415,16 +411,12 @@ def save_scores(result: TrainResult, test: Evaluation | None) -> None:
 
 def summary(result: TrainResult, test: Evaluation | None = None) -> str:
     """The result as a text for the terminal."""
-    lines = [
-        f"{result.epochs} epoch{'s' * (result.epochs != 1)} in {format_duration(result.seconds)}; {result.why}."
-    ]
+    lines = [f"{result.epochs} epoch{'s' * (result.epochs != 1)} in {format_duration(result.seconds)}; {result.why}."]
     if result.evaluation is None:
         return lines[0]
     names = {f"best epoch {result.best_epoch}: dev": result.evaluation, "test:": test}
     for name, score in ((name, each.entities) for name, each in names.items() if each is not None):
-        lines.append(
-            f"{name} P {100 * score.precision:.2f}  R {100 * score.recall:.2f}  F1 {100 * score.f1:.2f}"
-        )
+        lines.append(f"{name} P {100 * score.precision:.2f}  R {100 * score.recall:.2f}  F1 {100 * score.f1:.2f}")
     lines.append(f"model: {result.folder}")
     kinds: dict[str, list[str]] = {}
     for error in result.evaluation.errors:

@@ -53,9 +53,7 @@ BACKENDS = {
     "reference": "nestree.treecrf.reference",
 }  # in the order of preference
 MIN_CHECKED_BYTES = 1 << 29  # smaller charts are allocated without a check
-MAX_TRITON_WORDS = (
-    511  # spans_kernel has a program for four spans, and a CUDA grid 65,535 programs in this direction
-)
+MAX_TRITON_WORDS = 511  # spans_kernel has a program for four spans, and a CUDA grid 65,535 programs in this direction
 
 _forced_backend: ContextVar[str | None] = ContextVar("nestree backend", default=None)
 
@@ -95,9 +93,7 @@ def log_partitions(
     several = list(several)
     heads = [False] * len(several) if heads is None else list(heads)
     if len(heads) != len(several):
-        raise PotentialsError(
-            f"heads has {len(heads)} values for {len(several)} potentials; pass one for each."
-        )
+        raise PotentialsError(f"heads has {len(heads)} values for {len(several)} potentials; pass one for each.")
     for potentials, with_heads in zip(several, heads, strict=True):
         if with_heads:
             require_lexical(potentials)
@@ -234,9 +230,7 @@ def backend_for(potentials: Potentials) -> ModuleType:
     supported = (name for name in BACKENDS if unavailable_reason(name, potentials) is None)
     name = forced or next(supported)
     if forced and (reason := unavailable_reason(forced, potentials)):
-        raise BackendError(
-            f"backend {forced!r} is not available here: {reason}. Available: {', '.join(supported)}."
-        )
+        raise BackendError(f"backend {forced!r} is not available here: {reason}. Available: {', '.join(supported)}.")
     return importlib.import_module(BACKENDS[name])
 
 

@@ -186,9 +186,7 @@ def sanitize(potentials: AnyPotentials, lengths: Tensor) -> AnyPotentials:
     return type(potentials)(*tensors)
 
 
-def observe(
-    potentials: AnyPotentials, spans: Sequence[Sequence[tuple[int, int]]], lengths: Lengths
-) -> AnyPotentials:
+def observe(potentials: AnyPotentials, spans: Sequence[Sequence[tuple[int, int]]], lengths: Lengths) -> AnyPotentials:
     """Only the trees that contain these spans: one list of (i, j) per sentence.
 
     A span that crosses an observed one becomes IMPOSSIBLE, and that is enough: a binary tree in which nothing
@@ -208,9 +206,7 @@ def observe(
             f"{count} lists of spans for a batch of {batch} sentences; "
             "pass one list, possibly empty, for each sentence."
         )
-    observed = [
-        (b, i, j) for b, size in enumerate(sizes.tolist()) for i, j in nested_spans(b, spans[b], size)
-    ]
+    observed = [(b, i, j) for b, size in enumerate(sizes.tolist()) for i, j in nested_spans(b, spans[b], size)]
     rows = torch.tensor(observed, dtype=torch.long).view(-1, 3)
     crossing = crossing_spans(rows.to(potentials.span.device, non_blocking=True), batch, n)
     dtype = torch.promote_types(potentials.span.dtype, torch.float32)  # float16 cannot hold IMPOSSIBLE

@@ -60,9 +60,7 @@ def inside_outside(
             leaves = leaves._replace(head=head if heads or head is None else head.detach())
         log_z, _ = inside(leaves, lengths)
         wanted = [t for t in leaves if t is not None and t.requires_grad]
-        gradients = iter(
-            torch.autograd.grad(log_z.sum(), wanted, create_graph=create_graph, materialize_grads=True)
-        )
+        gradients = iter(torch.autograd.grad(log_z.sum(), wanted, create_graph=create_graph, materialize_grads=True))
         marginals = map_tensors(leaves, lambda t: next(gradients) if t.requires_grad else None)
     if create_graph:
         return log_z, marginals
@@ -108,9 +106,7 @@ def fill_chart(potentials: Potentials, lengths: Tensor, reduce: Reduce) -> tuple
         if p is not None:
             headed = headed.expand(-1, -1, n) if p.head is None else headed + p.head[:, start, end]
         if width > 1:
-            halves = [
-                children[k - 1][:, start] + children[width - k - 1][:, start + k] for k in range(1, width)
-            ]
+            halves = [children[k - 1][:, start] + children[width - k - 1][:, start + k] for k in range(1, width)]
             headed = headed + reduce(torch.stack(halves), 0)
         if p is None:
             chart.append(headed)

@@ -19,9 +19,7 @@ from tests.cli.run import COMMAND, refuse, succeed
 from tests.test_types import check_document
 from tests.tiny import write_text
 
-TEXT = (
-    "The mayor of Lisbon met the president.\n\nPolice in Oslo arrested two members of the group. She left.\n"
-)
+TEXT = "The mayor of Lisbon met the president.\n\nPolice in Oslo arrested two members of the group. She left.\n"
 Offsets = list[tuple[int, int, str]]
 
 

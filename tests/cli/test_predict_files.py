@@ -58,9 +58,7 @@ def start_slowly(model: Path, source: Path, out: object) -> multiprocessing.Proc
 def predicting(model: Path, source: Path, out: Path, predict_files: int) -> multiprocessing.Process:
     """The same, that has written so many files."""
     process = start_slowly(model, source, out)
-    while process.is_alive() and not (
-        (out / LOG_FILE).exists() and len(list(out.glob("0*.jsonl"))) >= predict_files
-    ):
+    while process.is_alive() and not ((out / LOG_FILE).exists() and len(list(out.glob("0*.jsonl"))) >= predict_files):
         time.sleep(0.01)
     return process
 

@@ -159,9 +159,7 @@ def test_no_reader_at_all():
     assert (done.returncode, done.stderr) == (141, b"")
 
 
-@pytest.mark.parametrize(
-    "arguments", ["show DATA", "convert DATA - --to jsonl", "convert DATA OUT -q", "--help"]
-)
+@pytest.mark.parametrize("arguments", ["show DATA", "convert DATA - --to jsonl", "convert DATA OUT -q", "--help"])
 def test_closed_streams(tmp_path, arguments):
     arguments = arguments.replace("DATA", f"'{COUNTED}'").replace("OUT", f"'{tmp_path / 'a.jsonl'}'")
 

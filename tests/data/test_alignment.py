@@ -239,9 +239,7 @@ def test_words_that_are_given_and_words_that_are_split_agree(annotated, sentence
     report, expected_report = ConversionReport(), ConversionReport()
     document = alignment.align(AnnotatedText(text, spans, "here", words=words, starts=starts), report)
     expected = alignment.align(AnnotatedText(text, spans, "here"), expected_report, "whitespace", sentences)
-    given, split_here = (
-        [(s.words, s.start, set(s.entities)) for s in d.sentences] for d in (document, expected)
-    )
+    given, split_here = ([(s.words, s.start, set(s.entities)) for s in d.sentences] for d in (document, expected))
     assert given == split_here
     assert report.counts == expected_report.counts
 

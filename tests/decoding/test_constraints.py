@@ -38,8 +38,7 @@ def test_words_at_characters(text, data):
         for index, sentence in enumerate(document.sentences)
         for i in range(len(sentence.words))
         for j in range(i + 1, len(sentence.words) + 1)
-        if (sentence.start + sentence.offsets[i][0], sentence.start + sentence.offsets[j - 1][1])
-        == (start, end)
+        if (sentence.start + sentence.offsets[i][0], sentence.start + sentence.offsets[j - 1][1]) == (start, end)
     ]
     assert [(n, span.start, span.end) for n, (_, spans) in forbidden.items() for span in spans] == exact
     low, high = max(start, sentence.start), min(end, sentence.start + len(sentence.text))

@@ -100,9 +100,7 @@ def test_the_bytes_are_those_of_the_local_command(cluster, tiny_model, source, e
     assert "(32 done before)" in done.stderr
 
 
-def test_one_worker_that_does_not_see_the_folders(
-    cluster, tiny_model, source, expected, tmp_path, monkeypatch
-):
+def test_one_worker_that_does_not_see_the_folders(cluster, tiny_model, source, expected, tmp_path, monkeypatch):
     """It answers that the files are not there; the documents are sent to it."""
     from nestree.integrations import ray as integration
 
@@ -220,9 +218,9 @@ def test_recognize_words_and_other_batches(tiny_model, cluster):
     assert table.column_names == ["words", "id", "entities", "error"]
     first, second = table.to_pylist()
     (sentence,) = load(tiny_model, "cpu").words([["Oslo", "Lisbon"]], labels=["GPE"], threshold=0.1)
-    assert [
-        (e["start"], e["end"], e["label"], e["head_start"], e["head_end"]) for e in first["entities"]
-    ] == [(e.start, e.end, "GPE", e.head, e.head + 1) for e in sentence.entities]
+    assert [(e["start"], e["end"], e["label"], e["head_start"], e["head_end"]) for e in first["entities"]] == [
+        (e.start, e.end, "GPE", e.head, e.head + 1) for e in sentence.entities
+    ]
     assert sentence.entities
     assert second["entities"] is None
     assert "is empty" in second["error"]

@@ -137,9 +137,7 @@ def compare(bert, sizes):
 
 
 @needed
-@pytest.mark.parametrize(
-    ("family", "sizes"), [("bert", [1]), ("electra", [7, 3, 3]), ("roberta", [100, 5, 64, 1, 90])]
-)
+@pytest.mark.parametrize(("family", "sizes"), [("bert", [1]), ("electra", [7, 3, 3]), ("roberta", [100, 5, 64, 1, 90])])
 def test_layers_equal_the_reference(family, sizes, tmp_path):
     from nestree.nn.int8.modules import Int8Bert
 

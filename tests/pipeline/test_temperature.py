@@ -111,9 +111,7 @@ def test_of_too_many_sentences_some_are_taken_from_all_over(monkeypatch):
         assert [int(sentence.words[0]) for batch in batches for sentence in batch] == chosen
 
 
-@pytest.mark.parametrize(
-    "recipe", [ONE_STAGE, "ablation/04-lexical-one-stage", "ablation/05-tree-two-stage", JOINT]
-)
+@pytest.mark.parametrize("recipe", [ONE_STAGE, "ablation/04-lexical-one-stage", "ablation/05-tree-two-stage", JOINT])
 def test_the_loss_is_that_of_probabilities_as_they_are_defined(recipe, model, monkeypatch):
     """For labels of one stage or two, of spans alone, plain trees and lexicalised ones."""
     other = tiny.model(model.settings.encoder.path, recipe, seed=4).eval()

@@ -66,9 +66,7 @@ def test_setup_checks_the_labeling_config(client: TestClient):
         assert message in error_of(response, 422, "invalid")
 
 
-def test_predictions_have_code_point_offsets_and_the_names_of_the_config(
-    client: TestClient, pipeline: Pipeline
-):
+def test_predictions_have_code_point_offsets_and_the_names_of_the_config(client: TestClient, pipeline: Pipeline):
     tasks = task(), task("", 2), task("she left", 3)
     answer = post(client, predict_request(*tasks), "/label-studio/predict").json()
     assert answer["model_version"] == "tiny"
@@ -114,9 +112,7 @@ def test_drawn_regions_are_known(client: TestClient, pipeline: Pipeline, unit: s
     assert spans(prediction) != spans(free)
 
 
-@pytest.mark.parametrize(
-    "context", [{}, [], {"result": None}, {"result": [7]}, {"result": [{"type": "relation"}]}]
-)
+@pytest.mark.parametrize("context", [{}, [], {"result": None}, {"result": [7]}, {"result": [{"type": "relation"}]}])
 def test_odd_contexts_are_ignored(client: TestClient, context):
     free = post(client, predict_request(task()), "/label-studio/predict").json()
     assert post(client, predict_request(task(), context=context), "/label-studio/predict").json() == free

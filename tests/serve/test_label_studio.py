@@ -80,9 +80,7 @@ def regions(result: list[dict]) -> set[tuple[int, int, str]]:
     return {(r["value"]["start"], r["value"]["end"], r["value"]["labels"][0]) for r in result}
 
 
-def test_predictions_appear_in_label_studio(
-    label_studio: Path, tiny_model: Path, pipeline: Pipeline, tmp_path: Path
-):
+def test_predictions_appear_in_label_studio(label_studio: Path, tiny_model: Path, pipeline: Pipeline, tmp_path: Path):
     environment = {"NESTREE_API_KEY": "s3cret"}
     with running(tiny_model, tmp_path / "log", **environment) as server:
         config = label_config(tiny.LABELS)

@@ -68,9 +68,7 @@ def test_graphs_give_the_same_gradients(both, pieces):
     assert 1 <= len(captured.graphs.graphs) <= 7
 
 
-@pytest.mark.parametrize(
-    "error", [torch.OutOfMemoryError("full"), RuntimeError("CUDA error: not permitted\nwhile")]
-)
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("full"), RuntimeError("CUDA error: not permitted\nwhile")])
 def test_a_failed_capture_is_reported_once_unless_memory_was_short(both, monkeypatch, error):
     def fail(run, cache):
         run()  # it had begun

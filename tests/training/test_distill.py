@@ -56,9 +56,7 @@ def student_scores(texts: list[Sentence]) -> Scores:
     return Scores(lengths, normal(batch, n + 1, n + 1, 2), normal(batch, n, n), normal(batch, n), table)
 
 
-def log_probabilities(
-    scores: Scores, b: int, labels: Tensor, temperatures: Temperatures, softmax: bool
-) -> Tensor:
+def log_probabilities(scores: Scores, b: int, labels: Tensor, temperatures: Temperatures, softmax: bool) -> Tensor:
     """[labelled trees] of sentence b: each tree, what each of its spans says, and the labels of those that say yes.
 
     `labels`: scores of all spans and heads [n + 1, n + 1, n, L].

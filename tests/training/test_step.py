@@ -208,9 +208,7 @@ def training(settings):
     return replace(settings().training, **values)
 
 
-@pytest.mark.parametrize(
-    ("epochs", "factor"), [(0, 0), (0.5, 0.25), (2, 1), (6, 0.5), (9, 0.125), (10, 0), (11, 0)]
-)
+@pytest.mark.parametrize(("epochs", "factor"), [(0, 0), (0.5, 0.25), (2, 1), (6, 0.5), (9, 0.125), (10, 0), (11, 0)])
 def test_linear_warmup_and_decay(training, epochs, factor):
     assert lr_schedule(epochs, training) == pytest.approx(factor)
     assert lr_schedule(0, replace(training, warmup_epochs=0.0)) == 1

@@ -22,9 +22,7 @@ def lexical(
     return made if head else made._replace(head=None)
 
 
-def plain(
-    lengths: Sequence[int], n: int | None = None, *, std: float = 1.0, seed: int = 0
-) -> PlainPotentials:
+def plain(lengths: Sequence[int], n: int | None = None, *, std: float = 1.0, seed: int = 0) -> PlainPotentials:
     return PlainPotentials(normal_scores(lengths, n, std, seed)[0])
 
 

@@ -364,9 +364,7 @@ def improbable(case: str) -> tuple[LexicalPotentials, list[int]]:
 
 
 @pytest.mark.parametrize("case", ["two", "four", "impossible"])
-@pytest.mark.parametrize(
-    ("backend", "device"), [pytest.param(*names, marks=MARKS.get(names, [])) for names in KERNELS]
-)
+@pytest.mark.parametrize(("backend", "device"), [pytest.param(*names, marks=MARKS.get(names, [])) for names in KERNELS])
 def test_heads_that_a_float_cannot_weigh(backend, device, case):
     given, lengths = improbable(case)
     with use_backend("reference"):

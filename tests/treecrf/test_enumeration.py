@@ -108,9 +108,7 @@ def test_best_trees_have_the_highest_score_of_all(backend, name):
 # Samples
 
 
-@pytest.mark.parametrize(
-    "name", ["no head potential", "minus infinity", "inherit impossible", "std 15", "plain"]
-)
+@pytest.mark.parametrize("name", ["no head potential", "minus infinity", "inherit impossible", "std 15", "plain"])
 def test_samples_come_as_often_as_their_probability_says(backend, name):
     k = 1500
     drawn = sample_trees(potentials_of(name), EVERY_LENGTH, k, torch.Generator().manual_seed(5))

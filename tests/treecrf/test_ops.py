@@ -237,9 +237,7 @@ def test_autocast_on_cuda_changes_nothing():
 # Kinds of input
 
 
-def test_lengths_may_be_a_list_a_tuple_or_a_tensor_of_any_whole_type_and_nothing_given_is_changed(
-    backend, function
-):
+def test_lengths_may_be_a_list_a_tuple_or_a_tensor_of_any_whole_type_and_nothing_given_is_changed(backend, function):
     given = single()
     expected = function(given, LENGTHS)
     types = (torch.int64, torch.int32, torch.int16, torch.uint8)

@@ -164,9 +164,7 @@ def test_numba_equals_the_reference(batch):
 @pytest.mark.parametrize("backend", BACKENDS)
 @few
 @given(batch=batches(), shift=some.floats(-3, 3), part=some.sampled_from(["span", "inherit"]))
-def test_a_constant_on_every_span_or_inherit_shifts_log_z_and_changes_no_probability(
-    backend, batch, shift, part
-):
+def test_a_constant_on_every_span_or_inherit_shifts_log_z_and_changes_no_probability(backend, batch, shift, part):
     part = part if part in batch.potentials._fields else "span"
     moved = batch.potentials._replace(**{part: getattr(batch.potentials, part) + shift})
     n = torch.tensor(batch.lengths, dtype=torch.float64)

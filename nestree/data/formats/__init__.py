@@ -51,17 +51,13 @@ class Format(NamedTuple):
     writable: bool
     ending: str  # of the names of files; "": a folder is written
     description: str
-    splitting: dict[str, str] = (
-        SPLIT  # the default word style and sentence rule, where the format leaves them open
-    )
+    splitting: dict[str, str] = SPLIT  # the default word style and sentence rule, where the format leaves them open
 
 
 FORMATS = {
     "jsonl": Format("jsonl", True, ".jsonl", "one sentence a line, words or text, .gz too: our own"),
     "brat": Format("standoff", True, "", "a folder of .txt and .ann files"),
-    "columns": Format(
-        "columns", True, ".iob2", "one word a line, IOB2, BIO or BIOES, one column per layer", {}
-    ),
+    "columns": Format("columns", True, ".iob2", "one word a line, IOB2, BIO or BIOES, one column per layer", {}),
     "triplets": Format("triplets", True, ".data", "words / part-of-speech tags / start,end LABEL|...", {}),
     "genia": Format("biomedical", False, ".xml", "GENIA 3.02, GPML XML", {"words": "split-hyphens"}),
     "ace": Format("standoff", False, "", "ACE 2004 and 2005, .sgm and .apf.xml"),
@@ -98,9 +94,7 @@ def read(
     name = detect_format(path) if format is None else format
     limits = replace(current_limits.get(), **{key: chosen.pop(key) for key in LIMIT_NAMES if key in chosen})
     check_options(name, "read", chosen)
-    splitting = {
-        key: chosen.pop(key, text_rules.get(key, default)) for key, default in FORMATS[name].splitting.items()
-    }
+    splitting = {key: chosen.pop(key, text_rules.get(key, default)) for key, default in FORMATS[name].splitting.items()}
     reader = get_function(name, "read")
     files = data_files(path) if path.is_dir() and name in FILE_FORMATS else [path]
     documents = chain.from_iterable(
@@ -121,9 +115,7 @@ def check_documents(
 ) -> Iterator[Document]:
     """The documents, aligned with words, without those that are invalid. Raises if nothing can be read."""
     if path == STDIO and format in ("brat", "ace", "nne", "csv"):
-        raise DataError(
-            f"{format} data cannot come from standard input: it is more than one file. Give its name."
-        )
+        raise DataError(f"{format} data cannot come from standard input: it is more than one file. Give its name.")
     empty = DataError(f"{path} holds no {format} data: it is empty. Check the name and the format.")
     if format != "brat" and path != STDIO and not path.exists():  # a name of brat may lack its ending
         raise DataError(f"{path} does not exist. Check the name and the directory.")

@@ -242,9 +242,7 @@ def write_bioc(
             return common.dump_json(record, place)
         text = to_xml("document", record)
         if character := NOT_IN_XML.search(text):
-            raise DataError(
-                f"{place}: XML cannot hold {character[0]!r}. Write BioC as JSON instead, kind=json."
-            )
+            raise DataError(f"{place}: XML cannot hold {character[0]!r}. Write BioC as JSON instead, kind=json.")
         return text
 
     losses = common.report_losses(documents, "bioc", report)
@@ -439,9 +437,7 @@ def read_genia(
 def sentence_range(path: Path, part: str) -> range:
     """The numbers of the sentences of a part."""
     if path == STDIO:
-        raise InputError(
-            "a part of GENIA is found by reading it twice, and standard input is read once. Name a file."
-        )
+        raise InputError("a part of GENIA is found by reading it twice, and standard input is read once. Name a file.")
     count = sum(len(article.extra["sentences"]) for article in parse_articles(path, ConversionReport()))
     train, dev = count * 81 // 100, count * 90 // 100
     return {"train": range(train), "dev": range(train, dev), "test": range(dev, count)}[part]

@@ -44,9 +44,7 @@ NEW_DOCUMENT = "-DOCSTART-"
 MAX_TAG_LIKE_WORDS = 0.9  # if more of the words look like tags, the column is probably wrong
 
 
-def read_columns(
-    path: Path, report: ConversionReport, *, word: int = 1, tags: str = ""
-) -> Iterator[Document]:
+def read_columns(path: Path, report: ConversionReport, *, word: int = 1, tags: str = "") -> Iterator[Document]:
     """The sentences of a file, each a document; in a file with -DOCSTART- lines, the documents between these.
 
     word: the column of the words, from 1. tags: the columns of the tags, such as "4" or "3,4"; if it is not
@@ -57,9 +55,7 @@ def read_columns(
     except ValueError:
         tag_columns = [-1]
     if word < 1 or any(column < 0 for column in tag_columns):
-        raise InputError(
-            f"columns are counted from 1, such as word 2 and tags 3,4; not word {word}, tags {tags!r}."
-        )
+        raise InputError(f"columns are counted from 1, such as word 2 and tags 3,4; not word {word}, tags {tags!r}.")
     document: list[Sentence] | None = None
     word_count = tag_like = 0
     for numbers, words, layers in parse_blocks(path, word, tag_columns, report):
@@ -191,9 +187,7 @@ def write_columns(
         for document in common.report_losses(documents, "columns", report):
             for sentence in document.sentences:
                 if sentence.words == (NEW_DOCUMENT,):
-                    report.note(
-                        f"a sentence of the word {NEW_DOCUMENT} alone: read as the boundary of a document"
-                    )
+                    report.note(f"a sentence of the word {NEW_DOCUMENT} alone: read as the boundary of a document")
                 layers = encode_tags(sentence, scheme, joined, report)
                 widest = max(widest, len(layers))
                 words = (clean(word, "words", report) for word in sentence.words)
@@ -211,9 +205,7 @@ def clean(text: str, kind: str, report: ConversionReport) -> str:
     return common.replace_forbidden(text, r"[\t\r\n]", change, report)
 
 
-def encode_tags(
-    sentence: Sentence, scheme: str, joined: bool, report: ConversionReport
-) -> Sequence[Iterable[str]]:
+def encode_tags(sentence: Sentence, scheme: str, joined: bool, report: ConversionReport) -> Sequence[Iterable[str]]:
     """The columns of tags of a sentence."""
     spans = []
     for entity in sentence.entities:

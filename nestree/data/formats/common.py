@@ -198,9 +198,7 @@ def write_json(
     frame: Sequence[str] = ("", "\n", "\n"),
 ) -> None:
     """Write a JSON object for each document of `report_losses`, which gets a text."""
-    records = (
-        dump_json(to_record(document.with_text()), f"{path}, {report.place}") for document in documents
-    )
+    records = (dump_json(to_record(document.with_text()), f"{path}, {report.place}") for document in documents)
     write_joined(records, path, frame)
 
 
@@ -303,9 +301,7 @@ LOSSES: dict[str, tuple[Collection[str], Count]] = {
     "texts": ({*WITHOUT_TEXT, "csv"}, count_sentences(lambda s, _: s.text is not None)),
     "word boundaries": (
         WITHOUT_WORDS,
-        count_sentences(
-            lambda s, _: s.words != tuple((" ".join(s.words) if s.text is None else s.text).split())
-        ),
+        count_sentences(lambda s, _: s.words != tuple((" ".join(s.words) if s.text is None else s.text).split())),
     ),
     "sentence boundaries": (WITHOUT_BOUNDARIES, lambda document, _: count_sentences_within_lines(document)),
     "document boundaries": (WITHOUT_TEXT, lambda document, _: len(document.sentences) > 1),

@@ -137,9 +137,7 @@ def open_table(path: Path) -> tuple[Any, Iterator[Any]]:
     return datasets.Features.from_arrow_schema(schema), batches
 
 
-def to_record(
-    row: dict[str, Any], features: Any, tags: str, names: str, ends: str, report: ConversionReport
-) -> Record:
+def to_record(row: dict[str, Any], features: Any, tags: str, names: str, ends: str, report: ConversionReport) -> Record:
     """The row as a line of our JSON lines."""
     record = {key: value for key, value in row.items() if value is not None}
     if "tokens" not in record and "words" in record:

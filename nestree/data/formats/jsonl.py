@@ -69,9 +69,7 @@ def check_keys(record: Record) -> None:
         return
     lists = [key for key, value in record.items() if isinstance(value, list) and key not in SENTENCE_KEYS]
     for key in difflib.get_close_matches("entities", lists, 1, 0.7):
-        raise DataError(
-            f"this line has no `entities`, but `{key}`. If these are the entities, write `entities`."
-        )
+        raise DataError(f"this line has no `entities`, but `{key}`. If these are the entities, write `entities`.")
     for key, format in KEYS_OF_OTHER_FORMATS.items():
         if key in lists:
             raise DataError(
@@ -108,8 +106,7 @@ def to_document(group: list[tuple[Sentence, Record]]) -> Document:
     first, last = group[0][1], group[-1][1]
     extra, after = first.get("document"), last.get("after")
     sentences = [
-        (before if isinstance(before := record.get("before"), str) else None, sentence)
-        for sentence, record in group
+        (before if isinstance(before := record.get("before"), str) else None, sentence) for sentence, record in group
     ]
     return common.join_sentences(
         sentences,
@@ -171,9 +168,7 @@ def parse_answers(questions: Any) -> tuple[list[Entity], list[Span], list[Record
         elif answer is True or (isinstance(answer, str) and answer.casefold() not in NOT_LABELS):
             entities.append(Entity(start, end, label if answer is True else answer))
         else:
-            raise DataError(
-                f"the answer to a question must be true, false, a label or null, and is {answer!r:.40}."
-            )
+            raise DataError(f"the answer to a question must be true, false, a label or null, and is {answer!r:.40}.")
     return entities, forbidden, unanswered
 
 
@@ -188,9 +183,7 @@ def check_entities(record: Record) -> list[Record]:
     """The entities of a line; each has a start, an end and a label."""
     entities: list[Record] = record.get("entities", [])
     if not common.is_list_of(entities, dict):
-        raise DataError(
-            f"`entities` must be a list of objects with start, end and label, and is {entities!r:.60}."
-        )
+        raise DataError(f"`entities` must be a list of objects with start, end and label, and is {entities!r:.60}.")
     for entity in entities:
         for key in ("start", "end", "label"):
             if key not in entity:
@@ -223,18 +216,13 @@ def parse_tree(tree: Any, n: int) -> Tree | None:
         return type(item) is int and start <= item < end
 
     are_spans = common.is_list_of(spans, list) and all(
-        len(s) == 3
-        and is_word(s[0])
-        and is_word(s[1], s[0] + 1, n + 1)
-        and (s[2] is None or is_word(s[2], *s[:2]))
+        len(s) == 3 and is_word(s[0]) and is_word(s[1], s[0] + 1, n + 1) and (s[2] is None or is_word(s[2], *s[:2]))
         for s in spans
     )
     are_arcs = is_list_of_pairs(arcs) and all(is_word(word) for arc in arcs for word in arc)
     count = len(spans) if are_spans else 0
     are_probabilities = isinstance(probabilities, list) and len(probabilities) in (0, count)
-    are_probabilities = are_probabilities and all(
-        type(p) in (int, float) and 0 <= p <= 1 for p in probabilities
-    )
+    are_probabilities = are_probabilities and all(type(p) in (int, float) and 0 <= p <= 1 for p in probabilities)
     for key, is_valid, meaning in (
         ("spans", are_spans, f"[start, end, head or null] {within}"),
         ("arcs", are_arcs, f"[head, modifier] {within}"),
@@ -272,9 +260,7 @@ def from_text_record(record: Record, words: str, sentences: str) -> Document:
     mentions = annotated.mentions = list(annotated.mentions)
     heads = [head for mention in mentions for head in (mention.head, *mention.heads) if head]
     keep = [*heads, *((mention.start, mention.end) for mention in mentions)]
-    inside = {
-        place for i, j in heads if not any(map(str.isspace, annotated.text[i:j])) for place in range(i + 1, j)
-    }
+    inside = {place for i, j in heads if not any(map(str.isspace, annotated.text[i:j])) for place in range(i + 1, j)}
     spans: list[Span] = []
     annotated.starts = starts = []
     for sentence in split(annotated.text, words, sentences, keep):
@@ -299,9 +285,7 @@ def parse_mentions(entity: Record) -> Iterator[Mention]:
         head, *heads = map(parse_head, (values.get("head"), *heads))
         start, end, label, score = values["start"], values["end"], values["label"], values.get("score")
         if type(start) is not int or type(end) is not int:
-            raise DataError(
-                f"`start` and `end` must be numbers of characters, and are {start!r:.20}, {end!r:.20}."
-            )
+            raise DataError(f"`start` and `end` must be numbers of characters, and are {start!r:.20}, {end!r:.20}.")
         Entity(0, 1, label, None, score)  # raises if the label or the score is wrong
         extra = common.without_keys(values, ENTITY_KEYS)
         yield Mention(start, end, label, head, score, extra, heads=list(filter(None, heads)))
@@ -314,15 +298,12 @@ def parse_head(value: Any) -> Span | None:
         return None
     if not (isinstance(head, list) and [type(at) for at in head] == [int, int]):
         raise DataError(
-            "a head of an entity of a text must be an object with start and end or [start, end], and is "
-            f"{value!r:.40}."
+            f"a head of an entity of a text must be an object with start and end or [start, end], and is {value!r:.40}."
         )
     return head[0], head[1]
 
 
-def write_jsonl(
-    documents: Iterable[Document], path: Path, report: ConversionReport, *, by: str = "words"
-) -> None:
+def write_jsonl(documents: Iterable[Document], path: Path, report: ConversionReport, *, by: str = "words") -> None:
     """One sentence a line; what `read` reads back is equal.
 
     by: what entities count, "words" or "characters". By characters, a line is a whole document with its text.
@@ -357,8 +338,7 @@ def to_text_record(document: Document, rounded: bool = False) -> Record:
     index = {id(entity): k for k, entity in enumerate(document.entities)}
     record["text"] = document.text
     record["entities"] = [
-        {**e.to_dict(), "parent": None if e.parent is None else index[id(e.parent)]}
-        for e in document.entities
+        {**e.to_dict(), "parent": None if e.parent is None else index[id(e.parent)]} for e in document.entities
     ]
     by_span: dict[Span, list[tuple[Sentence, Entity]]] = {}
     for sentence in document.sentences:
@@ -388,8 +368,7 @@ def to_text_record(document: Document, rounded: bool = False) -> Record:
 def head_records(sentence: Sentence, entity: Entity) -> Record:
     """The head and, if several words may be it, all of these, in characters; None if there are none."""
     head, *heads = (
-        None if word is None else char_span(sentence, word, word + 1)._asdict()
-        for word in (entity.head, *entity.heads)
+        None if word is None else char_span(sentence, word, word + 1)._asdict() for word in (entity.head, *entity.heads)
     )
     return {"head": head, "heads": heads or None}
 

@@ -34,9 +34,7 @@ OBJECT_BYTES = 512
 LIST_ITEM_BYTES = {"strings": 512, "cats": 64, "flags": 64, "span_groups": 64, "user_data": 64}
 
 
-def read_spacy(
-    path: Path, report: ConversionReport, *, key: str = "", heads: str = "parse"
-) -> Iterator[AnnotatedText]:
+def read_spacy(path: Path, report: ConversionReport, *, key: str = "", heads: str = "parse") -> Iterator[AnnotatedText]:
     """The documents of a DocBin; those without sentences are split by the rule `sentences`.
 
     key: which group of `doc.spans`, or "ents" for `doc.ents`; if it is not given, all groups or, in a document
@@ -89,9 +87,7 @@ def check_size(data: bytes, path: Path) -> None:
             if size > limit:
                 break
     if size > limit:
-        raise DataError(
-            f"{path}: this DocBin expands to more than {limit:,} bytes. {limit_remedy('max_docbin_bytes')}"
-        )
+        raise DataError(f"{path}: this DocBin expands to more than {limit:,} bytes. {limit_remedy('max_docbin_bytes')}")
 
 
 def is_word(token: Any) -> bool:
@@ -141,8 +137,7 @@ def select_spans(doc: Any, key: str, report: ConversionReport) -> Iterator[tuple
         return
     if key and key not in doc.spans:
         raise DataError(
-            f"there is no span group called {key!r}, only {', '.join(doc.spans) or 'none'}. "
-            "Choose the option `key`."
+            f"there is no span group called {key!r}, only {', '.join(doc.spans) or 'none'}. Choose the option `key`."
         )
     groups = [doc.spans[key]] if key else list(doc.spans.values())
     if len(groups) > 1:
@@ -163,9 +158,7 @@ def find_roots(span: Any) -> tuple[int | None, list[int]]:
     return (roots[0], []) if len(roots) == 1 else (None, roots)
 
 
-def to_entity(
-    span: Any, score: Any, head: Any, all_heads: Any, word_of: list[int], report: ConversionReport
-) -> Entity:
+def to_entity(span: Any, score: Any, head: Any, all_heads: Any, word_of: list[int], report: ConversionReport) -> Entity:
     def words(tokens: Any) -> tuple[int, ...]:
         numbers = tokens if isinstance(tokens, list | tuple) else ()
         return tuple(word_of[k] for k in numbers if isinstance(k, int) and span.start <= k < span.end)
@@ -182,9 +175,7 @@ def to_entity(
     )
 
 
-def write_spacy(
-    documents: Iterable[Document], path: Path, report: ConversionReport, *, key: str = "sc"
-) -> None:
+def write_spacy(documents: Iterable[Document], path: Path, report: ConversionReport, *, key: str = "sc") -> None:
     """A DocBin with the entities in `doc.spans[key]`."""
     spacy = optional_import("spacy", "a DocBin", "spacy")
     vocab, docbin = spacy.blank("xx").vocab, spacy.tokens.DocBin(store_user_data=True)

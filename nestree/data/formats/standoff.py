@@ -191,8 +191,7 @@ def write_brat(documents: Iterable[Document], path: Path, report: ConversionRepo
             document = document.with_text()
             name = choose_file_name(document.id or f"document-{number:06}", used_names, report)
             annotations = "".join(
-                f"T{count}\t{annotation}\n"
-                for count, annotation in enumerate(format_annotations(document, report), 1)
+                f"T{count}\t{annotation}\n" for count, annotation in enumerate(format_annotations(document, report), 1)
             )
             text = document.text or ""
             text = "\ufeff" + text if text.startswith("\ufeff") else text  # readers remove one
@@ -375,9 +374,7 @@ APF = ".apf.xml"
 ApfMentions = tuple[str | None, list[tuple[Mention, str]]]
 
 
-def read_ace(
-    path: Path, report: ConversionReport, *, ids: str = "", subtypes: bool = False
-) -> Iterator[AnnotatedText]:
+def read_ace(path: Path, report: ConversionReport, *, ids: str = "", subtypes: bool = False) -> Iterator[AnnotatedText]:
     """The documents of a folder (and the folders in it), or of one `.apf.xml` file, with the mentions of entities.
 
     ids: a file with the ids of the documents to read, one a line: a split. subtypes: labels such as
@@ -532,9 +529,7 @@ def parse_apf(path: Path, subtypes: bool, report: ConversionReport) -> ApfMentio
             elif name == "charseq" and mention is not None:
                 span = parse_offset(attributes, "START", place), parse_offset(attributes, "END", place) + 1
                 if span[1] <= span[0]:
-                    raise EmptySpanError(
-                        f"{place}: {role} {span[0]}-{span[1] - 1} of a mention ends before it begins."
-                    )
+                    raise EmptySpanError(f"{place}: {role} {span[0]}-{span[1] - 1} of a mention ends before it begins.")
         elif name == "charseq" and mention is not None:
             charseqs[role] = span, html.unescape(phrase)
         elif name == "entity_mention" and mention is not None:

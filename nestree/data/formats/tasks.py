@@ -124,9 +124,7 @@ def to_long_form(task: Record, field: str, from_name: str) -> Record:
         common.require(task, "data", dict, {})
         return task
     if not isinstance(task.get(field), str):
-        raise DataError(
-            f"a task needs `data` with a text, and this one has {', '.join(task)[:60] or 'nothing'}."
-        )
+        raise DataError(f"a task needs `data` with a text, and this one has {', '.join(task)[:60] or 'nothing'}.")
     names = [from_name] if from_name else label_studio_regions(task) or ["label"]
     result = [
         {"type": "labels", "from_name": name, "value": value}
@@ -189,9 +187,7 @@ def parse_regions(result: list[Record], from_name: str, report: ConversionReport
             yield from (Mention(start, end, label, None, score, phrase=phrase) for label in labels)
 
 
-def correct_offsets(
-    text: str, mentions: list[Mention], report: ConversionReport
-) -> tuple[str, list[Mention]]:
+def correct_offsets(text: str, mentions: list[Mention], report: ConversionReport) -> tuple[str, list[Mention]]:
     """The text and its mentions with offsets in characters, whatever the file counts; phrases are compared here."""
 
     def matches(mention: Mention, text: str) -> bool:
@@ -286,9 +282,7 @@ def label_config(labels: Iterable[str]) -> str:
 SPANS_KEYS = ("label", "labels", "entities")
 
 
-def read_doccano(
-    path: Path, report: ConversionReport, *, offsets: str = "characters"
-) -> Iterator[AnnotatedText]:
+def read_doccano(path: Path, report: ConversionReport, *, offsets: str = "characters") -> Iterator[AnnotatedText]:
     """The texts of a file, each a document.
 
     offsets: what they count, "characters", "utf-16" or "graphemes".
@@ -326,9 +320,7 @@ def parse_spans(record: Record, convert: Callable[[int], int]) -> Iterator[Menti
         yield Mention(convert(start), convert(end), label, extra=extra)
 
 
-def write_doccano(
-    documents: Iterable[Document], path: Path, report: ConversionReport, *, key: str = "label"
-) -> None:
+def write_doccano(documents: Iterable[Document], path: Path, report: ConversionReport, *, key: str = "label") -> None:
     """One document a line. key: where its spans stand, "label", "labels" or "entities"."""
     common.check_choice("key", key, SPANS_KEYS)
 

@@ -33,9 +33,7 @@ def read_text(
     """
     check_choice("documents", documents, ("files", "lines"))
     if longest < 4:
-        raise InputError(
-            f"longest is {longest}; a part must have room for a character, which may take 4 bytes."
-        )
+        raise InputError(f"longest is {longest}; a part must have room for a character, which may take 4 bytes.")
     for file, id in find_texts(path):
         by_lines = documents == "lines"
         for text in split_lines(file, id, report) if by_lines else read_whole(file, id, longest, report):

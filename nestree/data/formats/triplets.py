@@ -69,9 +69,7 @@ def to_sentence(record: Record, ends: str, strip: str = "") -> Sentence:
         if end > len(record.words):
             advice = advice if ends == "inclusive" else ""
             words = len(record.words)
-            raise SpanRangeError(
-                f"entity {item!r:.40} ends after the sentence, which has {words} words.{advice}"
-            )
+            raise SpanRangeError(f"entity {item!r:.40} ends after the sentence, which has {words} words.{advice}")
         entities.append(Entity(start, end, match[3].removeprefix(strip) or match[3]))
     extra = {} if record.tags is None else {"pos": record.tags}
     return Sentence(tuple(record.words), tuple(entities), extra=extra)
@@ -140,9 +138,7 @@ DEV, TEST = {"02"}, {"23", "24"}  # sections; the others are for training
 TOKEN = re.compile(r"[()]|[^()\s]+")
 
 
-def read_nne(
-    path: Path, report: ConversionReport, *, trees: str = "", part: str = "all"
-) -> Iterator[Document]:
+def read_nne(path: Path, report: ConversionReport, *, trees: str = "", part: str = "all") -> Iterator[Document]:
     """The documents of a folder of stand-off files (and the folders in it), or of one such file.
 
     trees: the folder of the Penn Treebank's `.mrg` files, in which names are as in the stand-off folder; for one
@@ -170,9 +166,7 @@ def read_nne(
             yield read_document(file, tree_file, report)
     for file in without_trees:
         if not has_trees:
-            raise DataError(
-                f"{Path(trees) / file.name} does not exist: {file} has no trees, and no other file has."
-            )
+            raise DataError(f"{Path(trees) / file.name} does not exist: {file} has no trees, and no other file has.")
         report.note("documents without trees left out", str(file))
 
 
@@ -187,9 +181,7 @@ def find_trees(file: Path, path: Path, trees: Path, section: str) -> Path | None
 
 def read_document(file: Path, trees: Path | None, report: ConversionReport) -> Document:
     if read_text(file)[:200].lstrip().startswith("("):
-        raise DataError(
-            f"{file}:1: this file holds trees. Give the stand-off folder first, and this one as `trees`."
-        )
+        raise DataError(f"{file}:1: this file holds trees. Give the stand-off folder first, and this one as `trees`.")
     records = list(parse_records(file, report))
     leaves = [(0, record.words, record.tags or []) for record in records]
     if trees:
@@ -234,9 +226,7 @@ def parse_leaves(path: Path) -> Iterator[tuple[int, list[str], list[str]]]:
             if depth == 0:
                 yield first_line, words, tags
         elif depth == 0:
-            raise DataError(
-                f"{path}:{line}: {token!r:.40} is outside of any tree. Expected: ( (S (NP ...) ...) )."
-            )
+            raise DataError(f"{path}:{line}: {token!r:.40} is outside of any tree. Expected: ( (S (NP ...) ...) ).")
         elif previous[0] == "(" and previous[1] not in ("(", ")", "-NONE-"):
             words.append(token)
             tags.append(previous[1])

@@ -56,9 +56,7 @@ def selected_kernel() -> Kernel:
     forced = os.environ.get(KERNEL_VARIABLE)
     if forced and forced not in kernels:
         names = ", ".join(kernels) or "none"
-        raise InputError(
-            f"{KERNEL_VARIABLE} is {forced!r}, which this processor cannot run; it can run {names}."
-        )
+        raise InputError(f"{KERNEL_VARIABLE} is {forced!r}, which this processor cannot run; it can run {names}.")
     return kernels[forced] if forced else next(iter(kernels.values()))
 
 

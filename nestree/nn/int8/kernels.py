@@ -389,9 +389,7 @@ def dot_product(code, sums, inputs, weights):
     if KERNEL.input_type == np.int16:  # 8-bit products saturate in AVX2: multiply in 16 bits
         vector = ir.VectorType(INT16, 2 * KERNEL.lanes)
         multiply_add = intrinsic("x86.avx2.pmadd.wd", vector, vector)
-        products = builder.call(
-            multiply_add, [builder.bitcast(inputs, vector), builder.sext(weights, vector)]
-        )
+        products = builder.call(multiply_add, [builder.bitcast(inputs, vector), builder.sext(weights, vector)])
         return builder.add(sums, products)
     inputs = builder.bitcast(inputs, weights.type)
     if KERNEL.input_type == np.uint8:
@@ -429,9 +427,7 @@ def multiply_tile(
             ]
             for r in range(TILE_ROWS):
                 if KERNEL.name == "sdot":
-                    inputs = builder.shuffle_vector(
-                        registers[r], registers[r], ir.Constant(SUMS, [part] * lanes)
-                    )
+                    inputs = builder.shuffle_vector(registers[r], registers[r], ir.Constant(SUMS, [part] * lanes))
                 else:
                     inputs = code.everywhere(load(INT32, rows, row_starts[r], x))
                 for total, weight in zip(sums[r], weights, strict=True):
@@ -501,9 +497,7 @@ def linear_reference(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     def quantize(rows: Tensor) -> tuple[Tensor, Tensor]:
         largest = rows.float().abs().amax(-1, keepdim=True)  # [..., 1]
         factors = torch.where(largest > 0, INT8_MAX / largest, 0.0)
-        return (
-            rows.float() * factors
-        ).round().double(), largest / INT8_MAX  # half to even, as the kernels do
+        return (rows.float() * factors).round().double(), largest / INT8_MAX  # half to even, as the kernels do
 
     (numbers, scales), (weights, weight_scales) = quantize(x), quantize(weight)
     product = (numbers @ weights.T).float() * (scales * weight_scales[:, 0])  # [..., outputs]
@@ -570,13 +564,9 @@ def attend(qkv, first, count, size, heads, keys, attention, context):
         transpose(qkv, first * step + size + head, step, count, head_size, keys, 0, width)
         values = first * step + 2 * size + head
         for i in range(first, first + count, 4):
-            multiply_four_rows(
-                attention, 0, width, qkv, i * step + head, step, keys, 0, width, head_size, count
-            )
+            multiply_four_rows(attention, 0, width, qkv, i * step + head, step, keys, 0, width, head_size, count)
             softmax_four_rows(attention, 0, width, count)
-            multiply_four_rows(
-                context, i * size + head, size, attention, 0, width, qkv, values, step, count, head_size
-            )
+            multiply_four_rows(context, i * size + head, size, attention, 0, width, qkv, values, step, count, head_size)
 
 
 @compiled
@@ -606,9 +596,7 @@ def run_windows(states, out, ends, first, last, start, layer, work):
     multiply(work.numbers, work.scales, count, layer.down, out, at)
     norm = layer.norm
     for r in range(count):
-        add_and_normalize(
-            out, at + r * size, work.middle, r * size, size, norm.weight, norm.bias, norm.epsilon
-        )
+        add_and_normalize(out, at + r * size, work.middle, r * size, size, norm.weight, norm.bias, norm.epsilon)
 
 
 @compiled
@@ -625,9 +613,7 @@ def run_layer(states, out, ends, layer, work):
 
 @compiled
 def linear_of_layer(maps, k):
-    return Int8Weights(
-        maps.numbers[k], maps.offsets[k], maps.scales[k], maps.bias[k], maps.inputs, maps.outputs
-    )
+    return Int8Weights(maps.numbers[k], maps.offsets[k], maps.scales[k], maps.bias[k], maps.inputs, maps.outputs)
 
 
 @compiled
@@ -644,9 +630,7 @@ def embed_kernel(subwords, positions, word_table, position_table, norm, out):
             return False
         for x in range(size):
             out[r * size + x] = word_table[subwords[r], x]
-        add_and_normalize(
-            out, r * size, flat, positions[r] * size, size, norm.weight, norm.bias, norm.epsilon
-        )
+        add_and_normalize(out, r * size, flat, positions[r] * size, size, norm.weight, norm.bias, norm.epsilon)
     return True
 
 
@@ -782,9 +766,7 @@ def write_products(work, row, posts, start, size, channels, chart, chart_at, row
     `lower`: left of the diagonal, too, but not on it.
     """
     width, pitch = posts + OVERHANG, size + OUTPUTS
-    transpose(
-        work.sides, (row + start) * 2 * size + size, 2 * size, posts - start, size, work.columns, start, width
-    )
+    transpose(work.sides, (row + start) * 2 * size + size, 2 * size, posts - start, size, work.columns, start, width)
     for line in range(0, posts * channels, 4):
         begin = start if lower else line // channels + 1
         at = (row * channels + line) * pitch

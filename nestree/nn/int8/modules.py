@@ -257,9 +257,7 @@ class Int8LinearBert(Bert):
         self.int8_weights = int8_weights
         self.train(bert.training)
 
-    def forward(
-        self, subwords: Tensor, mask: Tensor, last_layers: int, weights: Weights | None = None
-    ) -> list[Tensor]:
+    def forward(self, subwords: Tensor, mask: Tensor, last_layers: int, weights: Weights | None = None) -> list[Tensor]:
         return super().forward(subwords, mask, last_layers)  # with its own weights, under autocast, too
 
     def linear(self, weights: Weights, name: str, x: Tensor) -> Tensor:
@@ -288,10 +286,7 @@ class Int8Bert(Bert):
         self.train(bert.training).requires_grad_(False)
         self.layers = bert.config.num_hidden_layers
         self.layer_weights: LayerWeights = stack_weights(
-            [
-                quantize_layer(parameters, f"encoder.layer.{layer}.", bert.config)
-                for layer in range(self.layers)
-            ]
+            [quantize_layer(parameters, f"encoder.layer.{layer}.", bert.config) for layer in range(self.layers)]
         )
         # Embeddings of positions and token type 0 [positions, D], and the norm; None: an `embeddings_project` follows.
         self.position_table, self.embedding_norm = None, None
@@ -303,9 +298,7 @@ class Int8Bert(Bert):
             self.embedding_norm = Norm(*norm, np.float32(bert.config.layer_norm_eps))
         self.buffers_of_thread = ThreadBuffers()
 
-    def forward(
-        self, subwords: Tensor, mask: Tensor, last_layers: int, weights: Weights | None = None
-    ) -> list[Tensor]:
+    def forward(self, subwords: Tensor, mask: Tensor, last_layers: int, weights: Weights | None = None) -> list[Tensor]:
         """As of `Bert`, without dropout, in float32 also under autocast; the states of padding mean nothing."""
         packed, _ = self.packed_states(subwords.numpy(), mask.numpy(), last_layers)
         states = torch.from_numpy(packed)
@@ -327,9 +320,7 @@ class Int8Bert(Bert):
         index = np.flatnonzero(present)  # [rows]
         kept = max(2, last_layers)  # a layer reads one state and writes another
         buffers, workspace = self.buffers_of_thread.get(self.allocate, kept, rows, present.shape[1])
-        positions = index % present.shape[1] + (
-            0 if self.padding_position is None else self.padding_position + 1
-        )
+        positions = index % present.shape[1] + (0 if self.padding_position is None else self.padding_position + 1)
         words = subwords.reshape(-1)[index]
         table = self.get_input_embeddings().weight.numpy()
         if self.position_table is None:

@@ -178,9 +178,7 @@ def buffer(*shape: int, dtype: Any = np.float64) -> np.ndarray:
     return np.empty(shape, dtype)
 
 
-def inside_buffers(
-    number: Any, logs: bool, n: int, sentences: np.ndarray, lengths: np.ndarray, slots: int
-) -> Chart:
+def inside_buffers(number: Any, logs: bool, n: int, sentences: np.ndarray, lengths: np.ndarray, slots: int) -> Chart:
     """Buffers for the inside charts of as many sentences at a time as there are slots."""
     m, posts, integer = len(sentences), n + 1, f"i{np.dtype(number).itemsize}"
     k = 0 if logs else slots  # a chart of logarithms is nothing but cells

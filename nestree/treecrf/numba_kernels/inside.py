@@ -158,9 +158,7 @@ def exponentiate_scores(s, arc, root, inherit):
     for h in range(n):
         for m, words in ((0, h), (h + 1, n - h - 1)):
             at = h * arc.shape[1] + m
-            out_of_range |= exponentials(
-                arc, at, words, s.offset, m, -most, 0.0, s.by_head, h * n + m, None, 0
-            )
+            out_of_range |= exponentials(arc, at, words, s.offset, m, -most, 0.0, s.by_head, h * n + m, None, 0)
         s.by_head[h * n + h] = 0
         for m in range(n):
             s.by_modifier[PAD + m * n + h] = s.by_head[h * n + m]
@@ -196,9 +194,7 @@ def complete(s, i, j, scratch, row):
     sum_rows(j - i, row, 0, count, scratch.weights, 0, s.cells, left, s.pitch, s.cells, right, down)
     if dropped <= ZERO_EXPONENT // 2:
         return top, True
-    least = s.n * math.ldexp(
-        1.0, dropped + 2 * t + p
-    )  # larger sums keep their precise bits without these terms
+    least = s.n * math.ldexp(1.0, dropped + 2 * t + p)  # larger sums keep their precise bits without these terms
     return top, small_flags(row, 0, j - i, least) == 0
 
 
@@ -259,9 +255,7 @@ def fill_span(s, i, j, t, least, scratch):
     lend = s.lend[i, j]
     scale(row, 0, width, lend, s.cells, at + i)
     before = -i % (16 // s.cells.itemsize)
-    sum_rows(
-        i + before, s.cells, at - before, width, row, 0, s.by_modifier, PAD + i * n - before, n, None, 0, 0
-    )
+    sum_rows(i + before, s.cells, at - before, width, row, 0, s.by_modifier, PAD + i * n - before, n, None, 0, 0)
     sum_rows(n - j, s.cells, at + j, width, row, 0, s.by_modifier, PAD + i * n + j, n, None, 0, 0)
     flags = small_flags(s.cells, at, n, least)
     if lend > 16.0:  # scale down, so that nothing overflows later

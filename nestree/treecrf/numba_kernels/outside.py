@@ -48,9 +48,7 @@ class OutsideChart(NamedTuple):
 
     above: Any  # [(n + 1) * (n + 1) * pitch] outside of headed items times their own scores; 0 for PAD words beyond
     hooks: Any  # [(n + 1) * (n + 1) * pitch] outside of hooked items; 0 for words in the span
-    headed: (
-        Any  # [n * n * (n + 1) + PAD] (i, h, j) headed items, without inherit; empty: arcs have no marginals
-    )
+    headed: Any  # [n * n * (n + 1) + PAD] (i, h, j) headed items, without inherit; empty: arcs have no marginals
     span: Any  # [n + 1, n + 1] marginals
     inherit: Any  # [n + 1, n + 1]
     arc: Any  # [n * pitch + PAD] (m, h)
@@ -281,9 +279,7 @@ def sum_kernel(queue, slot, chart, scores, scratch, outside, marginals):
         else:
             done = compiled_steps(chart.lengths[r])
             inside_steps(r, slot, first, last, share, shares, chart, scores, scratch)
-            outside_steps(
-                r, slot, first - done, last - done, share, shares, chart, scores, scratch, outside, marginals
-            )
+            outside_steps(r, slot, first - done, last - done, share, shares, chart, scores, scratch, outside, marginals)
         item = next_item(queue.next)
 
 

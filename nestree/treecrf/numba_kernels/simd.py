@@ -28,9 +28,7 @@ from nestree.treecrf.potentials import NO_TREE
 
 # Kernels allocate nothing. Without numba's reference counts calls are cheap and threads do not contend for counters.
 OPTIONS = {"nogil": True, "_nrt": False, "no_cfunc_wrapper": True}
-CALLED_BY_KERNELS = OPTIONS | {
-    "no_cpython_wrapper": True
-}  # a wrapper takes longer to compile than most functions
+CALLED_BY_KERNELS = OPTIONS | {"no_cpython_wrapper": True}  # a wrapper takes longer to compile than most functions
 LN2 = math.log(2)
 SIMD_SLACK = 3  # numbers at the end of a row that a register may touch
 ZERO_EXPONENT = -(1 << 28)  # the exponent of 0
@@ -140,9 +138,7 @@ def compiled_inline(function: Callable) -> Callable:
 class Code:
     """Emits the code of one intrinsic. Array arguments become pointers to their data, None stays None."""
 
-    def __init__(
-        self, context: Any, builder: Any, signature: Any, arguments: Any, registers: int = 1
-    ) -> None:
+    def __init__(self, context: Any, builder: Any, signature: Any, arguments: Any, registers: int = 1) -> None:
         self.builder = builder
         self.arguments = []
         for kind, value in zip(signature.args, arguments, strict=True):
@@ -407,9 +403,7 @@ def write_powers_of_two(code, bits, offset, a, a_at, b, b_at, count, least):
 
 
 @simd_function(types.int64)
-def exponentials(
-    code, scores, at, width, offset, offset_at, least, most, numbers, numbers_at, powers, powers_at
-):
+def exponentials(code, scores, at, width, offset, offset_at, least, most, numbers, numbers_at, powers, powers_at):
     """numbers = exp(scores - offset), and 0 for impossible parts.
 
     With powers, exp(scores - offset) = numbers * 2 ** powers, and the numbers are about 1. Either of offset

@@ -55,9 +55,7 @@ def fill_best_span(n, i, j, scores, b, workspace, row):
     # ATTACH: cells(i, j, p) = max over h in (i, j) of headed(i, j, h) + arc(p, h), for p outside (i, j).
     # The registers for p < i end where the span begins, so that they do not overwrite it.
     before, arcs = -i % (16 // row.itemsize), PAD + i * n
-    max_rows(
-        i + before, cells, at - before, width, row, 0, workspace.by_modifier, arcs - before, n, None, 0, 0
-    )
+    max_rows(i + before, cells, at - before, width, row, 0, workspace.by_modifier, arcs - before, n, None, 0, 0)
     max_rows(n - j, cells, at + j, width, row, 0, workspace.by_modifier, arcs + j, n, None, 0, 0)
 
 
@@ -104,9 +102,7 @@ def viterbi_steps(b, n, workspace, first, last, share, shares, scores, row, best
         if step == 0:
             for m in range(share, n, shares):
                 for h in range(n):
-                    workspace.by_modifier[PAD + m * n + h] = (
-                        clamp_impossible(scores.arc[b, h, m]) if h != m else 0
-                    )
+                    workspace.by_modifier[PAD + m * n + h] = clamp_impossible(scores.arc[b, h, m]) if h != m else 0
         elif step <= tiles:
             for low in range(share, tiles - step + 1, shares):
                 high = low + step - 1

@@ -114,9 +114,7 @@ def shape_for(task: str, n: int, batch: int, lexical: bool, device: torch.device
         return Shape(2, 128, 4, 2, 4, 8, 2 * programs, True, 4, 64, 128)
     programs = batch if programs < 2 * batch else min(programs, batch * max(16, n // 2))
     if n <= 64:
-        return (
-            Shape(4, 128, 4, 2, 2, 16, programs) if best else Shape(2, 128, 4, 2, 4, 8, programs, True, 4, 64)
-        )
+        return Shape(4, 128, 4, 2, 2, 16, programs) if best else Shape(2, 128, 4, 2, 4, 8, programs, True, 4, 64)
     if not best:
         return Shape(2, 256, 4, 2, 8, 16, programs, True, 4, 128)
     return Shape(2, 256, 4, 2, 2, 16, programs) if n <= 128 else Shape(4, 128, 4, 2, 2, 16, programs)
@@ -218,9 +216,7 @@ def launch_inside_outside(
     sizes = [batch * size for size in (posts * posts, posts * posts, n * n, n, 1, 1)]
     aligned = [-(-size // 4) * 4 for size in sizes]  # kernels are recompiled for other alignments
     zeros = torch.zeros(sum(aligned), device=like.device).split(aligned)
-    d_span, d_inherit, d_arc, d_root, *barriers = (
-        part[:size] for part, size in zip(zeros, sizes, strict=True)
-    )
+    d_span, d_inherit, d_arc, d_root, *barriers = (part[:size] for part, size in zip(zeros, sizes, strict=True))
     outer = fresh(batch, n, n, pitch, like=like, slack=8 * pitch + 64)
     for mode, barrier in zip((SCALED, LOGSPACE), barriers, strict=True):
         inside_pass(chart, mode, outside_follows=chart.lexical)
@@ -255,15 +251,11 @@ class Captured(NamedTuple):
     chart_bytes: int
 
 
-_graphs: dict[
-    tuple[Any, ...], Captured | int
-] = {}  # the graph of a shape, or how many calls it had; oldest first
+_graphs: dict[tuple[Any, ...], Captured | int] = {}  # the graph of a shape, or how many calls it had; oldest first
 _graphs_lock = threading.Lock()  # a graph has one set of inputs and outputs
 
 
-def replay_graph(
-    potentials: Potentials, lengths: Tensor, heads: int | None, sentences: int | None
-) -> Result | None:
+def replay_graph(potentials: Potentials, lengths: Tensor, heads: int | None, sentences: int | None) -> Result | None:
     """The result of a run by its CUDA graph; None: there is no graph for this shape."""
     span = potentials.span
     if not span.is_cuda or torch.cuda.is_current_stream_capturing():
@@ -317,9 +309,7 @@ def as_floats(lengths: Tensor) -> Tensor:
     return lengths.contiguous().view(torch.float32)
 
 
-def capture_graph(
-    potentials: Potentials, lengths: Tensor, heads: int | None, sentences: int | None
-) -> Captured | int:
+def capture_graph(potentials: Potentials, lengths: Tensor, heads: int | None, sentences: int | None) -> Captured | int:
     """The graph of a run; a number beyond CALLS_BEFORE_CAPTURE if it cannot be captured, so that nobody tries again."""
     collecting = gc.isenabled()
     gc.disable()  # a collection that frees another graph would break the capture

@@ -202,9 +202,7 @@ def far_splits(
             for u in tl.static_range(STARTS):
                 for w in tl.static_range(WIDTHS):
                     scale = tl.exp2(of_lefts[u] + of_rights[u + w] - bases[u * WIDTHS + w])
-                    updated = updated + (
-                        totals[u * WIDTHS + w] + lefts[u] * scale[:, :, None] * rights[u + w],
-                    )
+                    updated = updated + (totals[u * WIDTHS + w] + lefts[u] * scale[:, :, None] * rights[u + w],)
             totals = updated
         for u in tl.static_range(STARTS):
             for w in tl.static_range(WIDTHS):
@@ -239,9 +237,7 @@ def far_parents(
         for u in tl.static_range(STARTS):
             for w in tl.static_range(WIDTHS):
                 real = live & (z + w > a) & (z + u + w <= length)
-                owns = owns + (
-                    tl.load(exponent + (a + u) * n + z + u + w - 1, real, other=LOG_ZERO)[None, :],
-                )
+                owns = owns + (tl.load(exponent + (a + u) * n + z + u + w - 1, real, other=LOG_ZERO)[None, :],)
         totals = no_sums(FT, FI, V)
 
         # To the left: parents (start, z + v), and their other halves (start, a + u).
@@ -268,9 +264,7 @@ def far_parents(
         ended = ()
         for u in tl.static_range(STARTS):
             for w in tl.static_range(WIDTHS):
-                ended = ended + (
-                    tl.where((x < (z + u + w)[:, None])[None, :, :], totals[u * WIDTHS + w], 0.0),
-                )
+                ended = ended + (tl.where((x < (z + u + w)[:, None])[None, :, :], totals[u * WIDTHS + w], 0.0),)
         totals = ended
 
         # To the right: parents (a + u, end), and their other halves (z + v, end).

@@ -216,9 +216,7 @@ def log_of_splits(
         next_left, next_right, next_of_left, next_of_right, _, _ = fetch_splits(
             chart, exponent, bound, inherit, i, j, x, t0 + BT + slot, width, 0, n, pitch, MODE, LEXICAL
         )
-        best = tl.maximum(
-            best, add_inherit(left, right, of_left, of_right, i, x, t0 + slot, width, MODE, LEXICAL)
-        )
+        best = tl.maximum(best, add_inherit(left, right, of_left, of_right, i, x, t0 + slot, width, MODE, LEXICAL))
         left = next_left
         right = next_right
         of_left = next_of_left
@@ -363,9 +361,7 @@ def attach(
             headed, arc = fetch_hooks(chart, arcs, row * pitch, i, x, slot, width, pitch)
             for t0 in tl.range(0, width, BT, loop_unroll_factor=HOOKS):
                 # Prefetch the next values while the present ones are compared.
-                next_headed, next_arc = fetch_hooks(
-                    chart, arcs, row * pitch, i, x, t0 + BT + slot, width, pitch
-                )
+                next_headed, next_arc = fetch_hooks(chart, arcs, row * pitch, i, x, t0 + BT + slot, width, pitch)
                 best = tl.maximum(best, headed[:, :, None] + arc)
                 headed = next_headed
                 arc = next_arc
@@ -412,9 +408,7 @@ def inside_kernel(
     if HEAD:
         head += b * (n + 1) * (n + 1) * n
     head_words = tl.where(b < heads, n, 0)  # words that have a score as head of a span: all, or none
-    states = tl.zeros(
-        [BI, V], tl.int32
-    )  # bit 1: SCALED cannot be trusted, bit 2: `head` holds an invalid score
+    states = tl.zeros([BI, V], tl.int32)  # bit 1: SCALED cannot be trusted, bit 2: `head` holds an invalid score
     barriers = length * 0
     for width in range(1, length + 1):
         skipped = 0
@@ -446,9 +440,7 @@ def inside_kernel(
         grid_barrier(counter, barriers * group, GROUPED)
     wrong = tl.max(tl.max(states, 1), 0)
     h = tl.arange(0, WORDS)
-    if (
-        OUTSIDE_FOLLOWS
-    ):  # heads that can be the root may have underflowed if the sum over all trees is too small
+    if OUTSIDE_FOLLOWS:  # heads that can be the root may have underflowed if the sum over all trees is too small
         headed = tl.load(chart + (length - 1) * pitch + h, h < length, other=0.0)
         at_root = tl.load(root + h, h < length, other=LOG_ZERO)
         wrong |= (tl.sum(headed * tl.exp2(at_root), 0) < MIN_ROW_MAXIMUM).to(tl.int32)

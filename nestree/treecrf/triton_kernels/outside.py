@@ -144,9 +144,7 @@ def outside_spans(
             at_root = tl.zeros([BI, V], tl.float32)
             if LEXICAL:
                 at_root = tl.load(root + x, word, other=LOG_ZERO)
-            probability = (
-                item * tl.exp2(at_root - over) if MODE == SCALED else tl.exp2(item + (at_root - over))
-            )
+            probability = item * tl.exp2(at_root - over) if MODE == SCALED else tl.exp2(item + (at_root - over))
             if LEXICAL:
                 tl.store(d_root + x, at_most_one(probability), word)
             used = tl.exp2(at_root - over) if MODE == SCALED else probability
@@ -386,9 +384,7 @@ def spans_kernel(
             within & (x[None, :] < head_words),
         )
     if LEXICAL:
-        tl.store(
-            d_inherit + cell, at_most_one(tl.maximum(span_probability - hooked, 0.0)), real & (whole == 0)
-        )
+        tl.store(d_inherit + cell, at_most_one(tl.maximum(span_probability - hooked, 0.0)), real & (whole == 0))
 
 
 @triton.jit
@@ -431,12 +427,8 @@ def arcs_kernel(
         ok = (i < j) & (j <= length)
         r = i * n + j - 1
         in_numbers = ok & (tl.load(in_logs + r, ok, other=0) == 0)
-        headed = tl.load(
-            outer + r[:, None] * pitch + h[None, :], in_numbers[:, None] & (h[None, :] < pitch), other=0.0
-        )
-        hooked = tl.load(
-            outer + r[:, None] * pitch + p[None, :], in_numbers[:, None] & (p[None, :] < pitch), other=0.0
-        )
+        headed = tl.load(outer + r[:, None] * pitch + h[None, :], in_numbers[:, None] & (h[None, :] < pitch), other=0.0)
+        hooked = tl.load(outer + r[:, None] * pitch + p[None, :], in_numbers[:, None] & (p[None, :] < pitch), other=0.0)
         headed = tl.where((h[None, :] >= i[:, None]) & (h[None, :] < j[:, None]), headed, 0.0)
         outside = (p[None, :] < i[:, None]) | (p[None, :] >= j[:, None])
         hooked = tl.where(outside & (p[None, :] < length), hooked, 0.0)

@@ -30,9 +30,7 @@ def key(extra: Mapping[str, Any]) -> Any:
 def entities(documents: list[Document], *names: str) -> list[list[tuple[Any, ...]]]:
     """The entities of each sentence, in any order, with some of their values."""
     return [
-        sorted(
-            ((e.start, e.end, e.label, *(getattr(e, name) for name in names)) for e in s.entities), key=str
-        )
+        sorted(((e.start, e.end, e.label, *(getattr(e, name) for name in names)) for e in s.entities), key=str)
         for document in documents
         for s in document.sentences
     ]
@@ -62,9 +60,7 @@ PARTS = {
     "scores": Part(one(Entity(0, 3, "PER", score=0.25)), lambda found: entities(found, "score")),
     "extra keys of entities": Part(
         one(Entity(0, 3, "PER", extra={"k": "v"})),
-        lambda found: [
-            sorted((str(e), key(e.extra) or "") for e in s.entities) for d in found for s in d.sentences
-        ],
+        lambda found: [sorted((str(e), key(e.extra) or "") for e in s.entities) for d in found for s in d.sentences],
     ),
     "extra keys of sentences": Part(
         one(extra={"k": "v"}), lambda found: [key(s.extra) for document in found for s in document.sentences]
@@ -77,19 +73,13 @@ PARTS = {
     "ids of documents": Part(one(), lambda found: [document.id for document in found]),
     "marks of incomplete sentences": Part(one(complete=False), sentences("complete")),
     "forbidden spans": Part(one(complete=False, forbidden=[(4, 5), (0, 2)]), sentences("forbidden")),
-    "trees": Part(
-        one(tree=Tree(((0, 6, 3), (0, 3, None)), ((3, 0), (0, 2)), 3, (1.0, 0.25))), sentences("tree")
-    ),
+    "trees": Part(one(tree=Tree(((0, 6, 3), (0, 3, None)), ((3, 0), (0, 2)), 3, (1.0, 0.25))), sentences("tree")),
     "texts": Part(
         spaced("Hi  Ann ,\n\n Joe\t!\n", [(0, 2), (4, 7), (8, 9)], [(12, 15), (16, 17)]),
         lambda found: [document.text for document in found],
     ),
-    "word boundaries": Part(
-        spaced("an IL-2 gene", [(0, 2), (3, 5), (5, 6), (6, 7), (8, 12)]), sentences("words")
-    ),
-    "sentence boundaries": Part(
-        spaced("He sat He ate", [(0, 2), (3, 6)], [(7, 9), (10, 13)]), sentences("words")
-    ),
+    "word boundaries": Part(spaced("an IL-2 gene", [(0, 2), (3, 5), (5, 6), (6, 7), (8, 12)]), sentences("words")),
+    "sentence boundaries": Part(spaced("He sat He ate", [(0, 2), (3, 6)], [(7, 9), (10, 13)]), sentences("words")),
     "document boundaries": Part(
         [Document([Sentence([a], [Entity(0, 1, "X")]), Sentence([b])], id=a) for a, b in ("ab", "cd", "ef")],
         lambda found: [len(document.sentences) for document in found],

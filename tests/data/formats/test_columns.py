@@ -25,9 +25,7 @@ def test_layers_and_joined_tags_counted_by_hand():
 
 
 def test_columns_can_be_chosen():
-    with pytest.raises(
-        DataError, match=r"germeval.tsv:2: 'Aachen' is not a tag such as B-PER.*which columns"
-    ):
+    with pytest.raises(DataError, match=r"germeval.tsv:2: 'Aachen' is not a tag such as B-PER.*which columns"):
         documents("germeval.tsv", "columns")
     (first, second), report = documents("germeval.tsv", "columns", word=2)
     assert phrases(first.sentences[0]) == [("Aachen", "LOC"), ("Aachen", "LOCpart")]

@@ -148,9 +148,7 @@ def test_text_is_told_by_its_beginning(tmp_path, text, expected):
     if expected:
         assert detect_format(path) == expected
     else:
-        with pytest.raises(
-            DataError, match=r"a.txt: plain text without annotations, .* its format with --from"
-        ):
+        with pytest.raises(DataError, match=r"a.txt: plain text without annotations, .* its format with --from"):
             detect_format(path)
 
 
@@ -221,9 +219,7 @@ def test_nothing_is_read_ahead_and_nothing_is_left_when_reading_fails(tmp_path):
         assert [file.name for file in tmp_path.iterdir()] == ["a.jsonl"]
 
 
-@pytest.mark.parametrize(
-    "name", ["bioc", "brat", "doccano", "jsonl", "label-studio", "prodigy", "pubtator", "spacy"]
-)
+@pytest.mark.parametrize("name", ["bioc", "brat", "doccano", "jsonl", "label-studio", "prodigy", "pubtator", "spacy"])
 @pytest.mark.parametrize("text", ["", " \n"])
 def test_a_document_without_words_is_read_again(name, text, tmp_path):
     write([Document((), text, id="a")], tmp_path / "out", name)

@@ -90,9 +90,7 @@ def borders_shared(mark, marks):
     ("name", "equal", "shared_borders", "cut", "moved", "only_converted"),
     [("genia_paper", 5286, 32, 4, 1, 3), ("genia", 5206, 39, 4, 0, 2)],
 )
-def test_the_real_files_agree_with_the_converted_sets(
-    shared, name, equal, shared_borders, cut, moved, only_converted
-):
+def test_the_real_files_agree_with_the_converted_sets(shared, name, equal, shared_borders, cut, moved, only_converted):
     """180 articles, 1658 sentences: docs/data.md explains each of the differences that are counted here."""
     raw = shared / "data" / "raw" / "genia_gpml"
     by_text = {}

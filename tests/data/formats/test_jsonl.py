@@ -107,9 +107,7 @@ def test_a_text_may_be_incomplete_or_without_offsets(tmp_path):
 scalars = st.none() | st.booleans() | st.integers(-2, 4) | st.floats(0, 2)
 scalars |= st.sampled_from(["a", "b", "X", ""])
 keys = st.sampled_from(["start", "end", "label"])
-anything = st.recursive(
-    scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner), max_leaves=6
-)
+anything = st.recursive(scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner), max_leaves=6)
 span = {"start": st.integers(-1, 3) | anything, "end": st.integers(0, 4) | anything}
 entity = st.fixed_dictionaries(
     {**span, "label": st.just("X") | anything},
