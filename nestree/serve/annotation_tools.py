@@ -1,7 +1,7 @@
 """Backends of annotation tools: Label Studio under /label-studio, doccano under /doccano.
 
 Label Studio counts offsets in code points: its editor converts them from the UTF-16 units of the browser. Regions
-repeat their text, by which offsets of versions that did not are recognized (`formats.tasks.correct_offsets`).
+repeat their text, by which offsets of versions that did not are recognized (`formats.tasks.correct_region_offsets`).
 doccano's editor counts UTF-16 units.
 """
 
@@ -16,7 +16,7 @@ from fastapi import FastAPI, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from nestree.data.formats.common import locate_errors
-from nestree.data.formats.tasks import FIELD, FROM_NAME, TO_NAME, correct_offsets, parse_regions
+from nestree.data.formats.tasks import FIELD, FROM_NAME, TO_NAME, correct_region_offsets, parse_regions
 from nestree.data.io import ConversionReport
 from nestree.errors import InputError
 from nestree.types import Document
@@ -99,7 +99,7 @@ def known_spans(result: Any, text: str, control: Control) -> list[tuple[int, int
     report = ConversionReport()
     with locate_errors("params.context.result"):
         mentions = list(parse_regions(result, control.from_name, report))
-    corrected, mentions = correct_offsets(text, mentions, report)
+    corrected, mentions = correct_region_offsets(text, mentions, report)
     if corrected != text:  # offsets that count CRLF as one character
         return []
     known: list[tuple[int, int, str | None]] = []

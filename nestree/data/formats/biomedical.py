@@ -77,11 +77,11 @@ def read_bioc(path: Path, report: ConversionReport, *, label: str = "type") -> I
 
     Where a passage is given as sentences, these are kept. label: the infon that holds the labels.
     """
-    load = load_json if first_character(path) in b"{[" else load_xml
+    load = load_bioc_json if first_character(path) in b"{[" else load_bioc_xml
     with common.skip_bad(report):  # after what cannot be parsed, the rest of the file is lost
         for place, document in load(path, report):
             with common.skip_bad(report, place):
-                yield to_annotated(document, label, report, place)
+                yield bioc_to_annotated(document, label, report, place)
 
 
 def first_character(path: Path) -> bytes:
@@ -93,7 +93,7 @@ def first_character(path: Path) -> bytes:
     return start.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
 
 
-def load_xml(path: Path, report: ConversionReport) -> Iterator[tuple[str, Record]]:
+def load_bioc_xml(path: Path, report: ConversionReport) -> Iterator[tuple[str, Record]]:
     """Each `<document>`, with its place."""
     holders: list[Record] = []  # that are open
     text, key, depth, first_line, is_noted = "", "", 0, 0, False
@@ -129,7 +129,7 @@ def load_xml(path: Path, report: ConversionReport) -> Iterator[tuple[str, Record
             text = ""
 
 
-def load_json(path: Path, report: ConversionReport) -> Iterator[tuple[str, Record]]:
+def load_bioc_json(path: Path, report: ConversionReport) -> Iterator[tuple[str, Record]]:
     """Each document of a collection, or of a line, with its place."""
     for place, record in json_records(path, report):
         if "documents" in record and any(record.get(key) for key in ("source", "date", "key", "infons")):
@@ -143,7 +143,7 @@ def load_json(path: Path, report: ConversionReport) -> Iterator[tuple[str, Recor
                 yield f"{place}, document {number}", document
 
 
-def to_annotated(document: Record, label: str, report: ConversionReport, place: str) -> AnnotatedText:
+def bioc_to_annotated(document: Record, label: str, report: ConversionReport, place: str) -> AnnotatedText:
     if not isinstance(document.get("passages"), list):
         raise DataError("a BioC document needs a list of `passages`.")
     passages: list[Passage] = []  # sentences do not cross their boundaries
@@ -165,7 +165,7 @@ def to_annotated(document: Record, label: str, report: ConversionReport, place: 
         for annotation in common.json_objects(holder, "annotations"):
             id = common.optional_str(annotation.get("id") or None)
             with common.skip_bad(report, f"{place}, annotation {id}" if id else place):
-                mentions.append(to_mention(annotation, id, text_start, label, report))
+                mentions.append(bioc_to_mention(annotation, id, text_start, label, report))
     extra = dict(common.require(document, "infons", dict, {}))
     if text_start or len(boundaries) > 1 or any(boundary["infons"] for boundary in boundaries):
         extra["passages"] = boundaries
@@ -186,7 +186,7 @@ def to_number(value: Any) -> int:
     return value
 
 
-def to_mention(
+def bioc_to_mention(
     annotation: Record, id: str | None, text_start: int, label_infon: str, report: ConversionReport
 ) -> Mention:
     """The entity of an annotation; `text_start` is the offset at which the text begins."""
@@ -235,12 +235,12 @@ def write_bioc(
     def to_text(document: Document) -> str:
         place = f"{path}, {report.place}"
         try:
-            record = from_document(document.with_text(), label)
+            record = document_to_bioc(document.with_text(), label)
         except (TypeError, ValueError) as why:
             raise DataError(f"{place}: `extra` holds what JSON cannot: {why}.") from None
         if kind != "xml":
             return common.dump_json(record, place)
-        text = to_xml("document", record)
+        text = bioc_to_xml("document", record)
         if character := NOT_IN_XML.search(text):
             raise DataError(f"{place}: XML cannot hold {character[0]!r}. Write BioC as JSON instead, kind=json.")
         return text
@@ -249,7 +249,7 @@ def write_bioc(
     common.write_joined(map(to_text, losses), path, FRAMES[kind])
 
 
-def to_xml(name: str, record: Record) -> str:
+def bioc_to_xml(name: str, record: Record) -> str:
     """The element of a holder."""
     parts = []
     for key, value in record["infons"].items():
@@ -259,15 +259,15 @@ def to_xml(name: str, record: Record) -> str:
     for key in ("offset", "text"):
         if key in record:
             parts.append(f"<{key}>{escape(str(record[key]), LINE_ENDS)}</{key}>")
-    parts += [to_xml("passage", passage) for passage in record.get("passages", ())]
-    parts += [to_xml("annotation", annotation) for annotation in record.get("annotations", ())]
+    parts += [bioc_to_xml("passage", passage) for passage in record.get("passages", ())]
+    parts += [bioc_to_xml("annotation", annotation) for annotation in record.get("annotations", ())]
     if name == "document":
         parts.insert(0, f"<id>{escape(record['id'])}</id>")
     attribute = f" id={quoteattr(record['id'])}" if name == "annotation" else ""
     return f"<{name}{attribute}>{''.join(parts)}</{name}>"
 
 
-def from_document(document: Document, label_infon: str) -> Record:
+def document_to_bioc(document: Document, label_infon: str) -> Record:
     """The document as an object; its passages are those it was read with, or one."""
     text = document.text or ""
     passages = passage_records(document.extra.get("passages"), len(text))
@@ -369,12 +369,12 @@ def write_pubtator(documents: Iterable[Document], path: Path, report: Conversion
                 report.note("ids generated: pubtator needs one")
             elif id != document.id:
                 report.note("ids changed: pubtator cannot hold spaces and | in them")
-            yield format_article(document.with_text(), id, report)
+            yield format_pubtator_article(document.with_text(), id, report)
 
     common.write_joined(articles(), path, ("", "\n", "\n"))
 
 
-def format_article(document: Document, id: str, report: ConversionReport) -> str:
+def format_pubtator_article(document: Document, id: str, report: ConversionReport) -> str:
     """The lines of a document. Each line break in its text becomes one blank, so that offsets stay the same."""
     original = document.text or ""
     title = re.split(r"[\r\n]", original, maxsplit=1)[0]
@@ -417,13 +417,13 @@ def read_genia(
     common.check_choice("part", part, ("all", "train", "dev", "test"))
     chosen = sentence_range(path, part) if part != "all" else None
     count = 0
-    for article in parse_articles(path, report):
+    for article in parse_genia_articles(path, report):
         mentions: list[Mention] = []
         passages: list[Passage] = []
         start = 0
         for sentence, constituents in article.extra.pop("sentences"):
             if chosen is None or count in chosen:
-                for mention in choose_mentions(constituents, types, coordinations, report):
+                for mention in choose_genia_mentions(constituents, types, coordinations, report):
                     mentions.append(mention._replace(start=start + mention.start, end=start + mention.end))
                 passages.append(Passage(start, sentence, True))
                 start += len(sentence) + 1
@@ -438,12 +438,12 @@ def sentence_range(path: Path, part: str) -> range:
     """The numbers of the sentences of a part."""
     if path == STDIO:
         raise InputError("a part of GENIA is found by reading it twice, and standard input is read once. Name a file.")
-    count = sum(len(article.extra["sentences"]) for article in parse_articles(path, ConversionReport()))
+    count = sum(len(article.extra["sentences"]) for article in parse_genia_articles(path, ConversionReport()))
     train, dev = count * 81 // 100, count * 90 // 100
     return {"train": range(train), "dev": range(train, dev), "test": range(dev, count)}[part]
 
 
-def parse_articles(path: Path, report: ConversionReport) -> Iterator[AnnotatedText]:
+def parse_genia_articles(path: Path, report: ConversionReport) -> Iterator[AnnotatedText]:
     """The articles of a file, or of all files of a folder: extra["sentences"] has texts with all their `cons`."""
     files = sorted(path.glob("*.xml")) if path.is_dir() else [path]
     if not files:
@@ -491,7 +491,7 @@ def parse_genia_file(path: Path, report: ConversionReport) -> Iterator[Annotated
                 yield AnnotatedText("", (), place, id.strip() or None, extra)
 
 
-def choose_mentions(
+def choose_genia_mentions(
     constituents: list[Mention], types: str, coordinations: bool, report: ConversionReport
 ) -> Iterator[Mention]:
     """The entities of a sentence; the label of each constituent is its `sem`."""
@@ -504,7 +504,7 @@ def choose_mentions(
         sems = re.sub(r"\(\S*|\)", " ", sem).split()  # without (AND, (OR and ), which may nest
         if not sems:
             report.note("cons without a type (parts of coordinations) left out", place)
-        for label in dict.fromkeys(choose_label(sem, types) for sem in sems):
+        for label in dict.fromkeys(choose_genia_label(sem, types) for sem in sems):
             mention = constituent._replace(label=label or "")
             if label is None:
                 report.note("entities of other types left out", place)
@@ -515,7 +515,7 @@ def choose_mentions(
                 yield mention
 
 
-def choose_label(sem: str, types: str) -> str | None:
+def choose_genia_label(sem: str, types: str) -> str | None:
     """The label of a type such as G#DNA_domain; None if it is none of the five."""
     name = sem.removeprefix("G#")
     if types == "all":

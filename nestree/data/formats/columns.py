@@ -298,7 +298,7 @@ def parse_conllu_file(path: Path, report: ConversionReport) -> Iterator[Document
         with common.skip_bad(report, f"{path}:{lines[0][0]}"):
             metadata, words = parse_conllu(block, report)
             fields = metadata.get("global.Entity", "-".join(fields)).split("-")
-            sentence = to_sentence(metadata, words, fields, report)
+            sentence = conllu_to_sentence(metadata, words, fields, report)
             if not "".join(sentence.words).strip("_"):
                 report.note(MASKED)
             starts_paragraph = "newpar" in metadata or "newpar id" in metadata
@@ -336,7 +336,7 @@ def parse_conllu(block: str, report: ConversionReport) -> tuple[dict[str, str], 
     return {key: value or "" for key, value in sentence.metadata.items()}, words
 
 
-def to_sentence(
+def conllu_to_sentence(
     metadata: dict[str, str], words: list[ConlluWord], fields: list[str], report: ConversionReport
 ) -> Sentence:
     forms, upos, heads, deprels, _ = zip(*words, strict=True)
@@ -347,12 +347,12 @@ def to_sentence(
         if offsets is None or text[offsets[-1][1] :].strip():
             report.note(common.TEXT_NOT_KEPT)
             text = offsets = None
-    entities = parse_entities(words, fields, report)
+    entities = parse_gum_entities(words, fields, report)
     trees = {"dep_heads": list(heads), "deprel": list(deprels), "upos": list(upos)}
     return Sentence(forms, tuple(entities), text, offsets, id=metadata.get("sent_id"), extra=trees)
 
 
-def parse_entities(words: list[ConlluWord], fields: list[str], report: ConversionReport) -> list[Entity]:
+def parse_gum_entities(words: list[ConlluWord], fields: list[str], report: ConversionReport) -> list[Entity]:
     """The entities of a sentence, the outer first."""
     entities: list[Entity] = []
     open_entities: list[tuple[int, list[str]]] = []  # start, values; the first value is the group
@@ -378,7 +378,7 @@ def parse_entities(words: list[ConlluWord], fields: list[str], report: Conversio
                     continue
                 del fragment_starts[name]
                 report.note(FRAGMENTS_JOINED)
-            entities.append(to_entity(start, k + 1, dict(zip(fields, values, strict=False)), words))
+            entities.append(gum_to_entity(start, k + 1, dict(zip(fields, values, strict=False)), words))
     if entities and "GRP" in fields:
         report.note("coreference not read")
     if open_entities or fragment_starts:
@@ -387,7 +387,7 @@ def parse_entities(words: list[ConlluWord], fields: list[str], report: Conversio
     return sorted(entities, key=lambda entity: (entity.start, -entity.end))
 
 
-def to_entity(start: int, end: int, values: dict[str, str], words: list[ConlluWord]) -> Entity:
+def gum_to_entity(start: int, end: int, values: dict[str, str], words: list[ConlluWord]) -> Entity:
     if not values.get("etype"):
         raise DataError(f"entity {start}-{end} has no type: {'-'.join(values.values()):.60}.")
     heads = [k for k in range(start, end) if words[k].upos != "PUNCT" and not start <= words[k].head < end]

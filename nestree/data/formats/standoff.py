@@ -69,16 +69,16 @@ def read_brat(path: Path, report: ConversionReport) -> Iterator[AnnotatedText]:
     For text that is already one sentence a line and words between blanks, choose words="whitespace" and
     sentences="lines".
     """
-    for text_path, ann_path, name in find_pairs(path, report):
+    for text_path, ann_path, name in find_brat_files(path, report):
         with common.skip_bad(report):
             text = read_text(text_path)
-            mentions = list(parse_annotations(ann_path, report)) if ann_path else []
-            text, mentions = correct_offsets(text, mentions, text_path, report)
+            mentions = list(parse_brat_annotations(ann_path, report)) if ann_path else []
+            text, mentions = correct_brat_offsets(text, mentions, text_path, report)
             id = re.sub(r"%([0-7][0-9A-F])", lambda code: chr(int(code[1], 16)), name)
             yield AnnotatedText(text, mentions, str(ann_path or text_path), id, source=str(text_path))
 
 
-def find_pairs(path: Path, report: ConversionReport) -> Iterator[tuple[Path, Path | None, str]]:
+def find_brat_files(path: Path, report: ConversionReport) -> Iterator[tuple[Path, Path | None, str]]:
     """The text file, the annotation file and the name of each document."""
     if not path.is_dir():
         text_path, ann_path = path.with_suffix(".txt"), path.with_suffix(".ann")
@@ -101,7 +101,7 @@ def find_pairs(path: Path, report: ConversionReport) -> Iterator[tuple[Path, Pat
             yield text_path, None, name
 
 
-def parse_annotations(path: Path, report: ConversionReport) -> Iterator[Mention]:
+def parse_brat_annotations(path: Path, report: ConversionReport) -> Iterator[Mention]:
     """The lines `T...` of an `.ann` file; the others are counted. A line that is no annotation continues the last."""
     mention: Mention | None = None
     for number, line in read_lines(path):
@@ -119,12 +119,12 @@ def parse_annotations(path: Path, report: ConversionReport) -> Iterator[Mention]
             report.note(f"{BRAT_NOT_READ[line[0]]} not read", place)
             continue
         with common.skip_bad(report, place):
-            mention = parse_annotation(line, report)
+            mention = parse_brat_annotation(line, report)
     if mention:
         yield mention
 
 
-def parse_annotation(line: str, report: ConversionReport) -> Mention:
+def parse_brat_annotation(line: str, report: ConversionReport) -> Mention:
     fields = line.split("\t", 2)
     match = BRAT_SPAN.fullmatch(fields[1].strip()) if line[0] == "T" and len(fields) > 1 else None
     if match is None:
@@ -144,7 +144,7 @@ def parse_annotation(line: str, report: ConversionReport) -> Mention:
     return Mention(start, end, match[1], place=report.place, phrase=phrase, fragments=fragments)
 
 
-def correct_offsets(
+def correct_brat_offsets(
     text: str, mentions: list[Mention], path: Path, report: ConversionReport
 ) -> tuple[str, list[Mention]]:
     """The text and its mentions, where offsets may count line ends and a byte order mark in other ways than the text.
@@ -191,7 +191,8 @@ def write_brat(documents: Iterable[Document], path: Path, report: ConversionRepo
             document = document.with_text()
             name = choose_file_name(document.id or f"document-{number:06}", used_names, report)
             annotations = "".join(
-                f"T{count}\t{annotation}\n" for count, annotation in enumerate(format_annotations(document, report), 1)
+                f"T{count}\t{annotation}\n"
+                for count, annotation in enumerate(format_brat_annotations(document, report), 1)
             )
             text = document.text or ""
             text = "\ufeff" + text if text.startswith("\ufeff") else text  # readers remove one
@@ -200,7 +201,7 @@ def write_brat(documents: Iterable[Document], path: Path, report: ConversionRepo
                     file.write(content)
 
 
-def format_annotations(document: Document, report: ConversionReport) -> Iterator[str]:
+def format_brat_annotations(document: Document, report: ConversionReport) -> Iterator[str]:
     """The entities of a document as lines without their numbers. brat cuts spans at line breaks into fragments."""
     text = document.text or ""
     for entity, start, end in common.entity_offsets(document):
@@ -255,7 +256,7 @@ def read_csv(path: Path, report: ConversionReport, *, texts: str = "") -> Iterat
         for k in range(len(parts)):
             found.setdefault("/".join(parts[k:]), []).append(file)
     rows: dict[str, list[tuple[str, dict[str, str]]]] = {}  # of each document
-    for place, row in parse_rows(path):
+    for place, row in parse_csv_rows(path):
         rows.setdefault(row.get("doc_id") or "", []).append((place, row))
     for id, of_document in rows.items():
         with common.skip_bad(report):
@@ -275,11 +276,11 @@ def read_csv(path: Path, report: ConversionReport, *, texts: str = "") -> Iterat
             text, mentions = read_text(files[0]), []
             for place, row in of_document:
                 with common.skip_bad(report, place):
-                    mentions.append(parse_row(row, text, report))
+                    mentions.append(parse_csv_row(row, text, report))
             yield AnnotatedText(text, mentions, str(path), id, source=str(files[0]))
 
 
-def parse_rows(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
+def parse_csv_rows(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
     """Each row with its place; a quoted cell may run over several lines."""
     lines = (line + "\n" for _, line in read_lines(path))
     header = next(lines, "")
@@ -298,14 +299,14 @@ def parse_rows(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
         raise DataError(f"{path}:{table.line_num}: this is not a row of a table: {why}.") from None
 
 
-def parse_spans(cell: str) -> list[Span]:
+def parse_csv_spans(cell: str) -> list[Span]:
     if not re.fullmatch(r"\d{1,15}-\d{1,15}([,;]\s*\d{1,15}-\d{1,15})*", cell, re.ASCII):
         raise DataError(f"{cell!r:.40} are not offsets such as 10-14 or 10-14,20-25.")
     return [(int(i), int(j)) for i, j in re.findall(r"(\d+)-(\d+)", cell)]
 
 
-def parse_row(row: dict[str, str], text: str, report: ConversionReport) -> Mention:
-    fragments = parse_spans(row.get("spans") or f"{row.get('start', '')}-{row.get('end', '')}")
+def parse_csv_row(row: dict[str, str], text: str, report: ConversionReport) -> Mention:
+    fragments = parse_csv_spans(row.get("spans") or f"{row.get('start', '')}-{row.get('end', '')}")
     start, end = min(i for i, _ in fragments), max(j for _, j in fragments)
     score = None
     if row.get("score"):
@@ -315,7 +316,7 @@ def parse_row(row: dict[str, str], text: str, report: ConversionReport) -> Menti
             raise DataError(f"score {row['score']!r:.40} is not a number.") from None
     extra = {key: value for key, value in row.items() if key not in DERIVED and value}
     label, phrase = row.get("label") or "", row.get("text")
-    heads = parse_heads(row, text, start, end, report)
+    heads = parse_csv_heads(row, text, start, end, report)
     head = heads[0] if len(heads) == 1 else None
     if len(heads) > 1 and row.get("head"):  # one of them
         head = next((span for span in heads if text[slice(*span)] == row["head"]), None)
@@ -323,10 +324,10 @@ def parse_row(row: dict[str, str], text: str, report: ConversionReport) -> Menti
     return Mention(start, end, label, head, score, extra, report.place, phrase, fragments, several)
 
 
-def parse_heads(row: dict[str, str], text: str, start: int, end: int, report: ConversionReport) -> list[Span]:
+def parse_csv_heads(row: dict[str, str], text: str, start: int, end: int, report: ConversionReport) -> list[Span]:
     """The words that may be the head of this entity: where only their text is given, where that is in the entity."""
     if row.get("head_spans"):
-        return parse_spans(row["head_spans"])
+        return parse_csv_spans(row["head_spans"])
     head = re.escape(row.get("head") or "")
     matches = re.compile(rf"(?<!\w){head}(?!\w)").finditer(text, start, end) if head else ()
     heads = [match.span() for match in matches]
@@ -380,8 +381,8 @@ def read_ace(path: Path, report: ConversionReport, *, ids: str = "", subtypes: b
     ids: a file with the ids of the documents to read, one a line: a split. subtypes: labels such as
     "ORG:Commercial" instead of "ORG".
     """
-    missing = read_ids(Path(ids)) if ids else {}
-    for annotation in find_annotations(path, report):
+    missing = read_ace_ids(Path(ids)) if ids else {}
+    for annotation in find_apf_files(path, report):
         name = annotation.name.removesuffix(APF)
         if ids and name not in missing:
             continue
@@ -392,7 +393,7 @@ def read_ace(path: Path, report: ConversionReport, *, ids: str = "", subtypes: b
         report.bad(DataError(f"{place}: {path} holds no document {name}."))
 
 
-def read_ids(path: Path) -> dict[str, str]:
+def read_ace_ids(path: Path) -> dict[str, str]:
     """The ids in a list, each with its place; folders before an id and a suffix after it are removed."""
     ids = {}
     for number, line in read_lines(path):
@@ -403,7 +404,7 @@ def read_ids(path: Path) -> dict[str, str]:
     return ids
 
 
-def find_annotations(path: Path, report: ConversionReport) -> list[Path]:
+def find_apf_files(path: Path, report: ConversionReport) -> list[Path]:
     """The annotation of each document; where there are several, the one of the final pass."""
     if not path.is_dir():
         if not path.name.endswith((APF, ".sgm")):

@@ -79,8 +79,8 @@ def read_label_studio(
     common.check_choice("part", part, (*PARTS, ""))
     for place, task in json_records(path, report):
         with common.skip_bad(report, place):
-            task = to_long_form(task, field, from_name)
-            result = select_result(task, part, annotator, report)
+            task = to_full_task(task, field, from_name)
+            result = select_label_studio_result(task, part, annotator, report)
             if result is None and annotator:
                 report.note("tasks without annotations of this annotator left out")
                 continue
@@ -96,7 +96,7 @@ def read_label_studio(
                     "Choose the option `field`."
                 )
             mentions = list(parse_regions(result or [], from_name, report))
-            text, mentions = correct_offsets(text, mentions, report)
+            text, mentions = correct_region_offsets(text, mentions, report)
             if result is None:
                 report.note("tasks without annotations: read as incomplete")
             id = common.optional_str(data.get("doc_id", task.get("id")))
@@ -118,7 +118,7 @@ def parse_questions(data: Record) -> list[Span]:
     return spans
 
 
-def to_long_form(task: Record, field: str, from_name: str) -> Record:
+def to_full_task(task: Record, field: str, from_name: str) -> Record:
     """The task with `data` and `annotations`; a short task has its regions beside its text."""
     if "data" in task:
         common.require(task, "data", dict, {})
@@ -136,7 +136,9 @@ def to_long_form(task: Record, field: str, from_name: str) -> Record:
     return {"id": task.get("id"), "data": data, "annotations": [annotation] if result else []}
 
 
-def select_result(task: Record, part: str, annotator: str, report: ConversionReport) -> list[Record] | None:
+def select_label_studio_result(
+    task: Record, part: str, annotator: str, report: ConversionReport
+) -> list[Record] | None:
     """The regions of the annotation or prediction to be read; None if there is none."""
 
     def is_by_annotator(annotation: Record) -> bool:
@@ -187,7 +189,7 @@ def parse_regions(result: list[Record], from_name: str, report: ConversionReport
             yield from (Mention(start, end, label, None, score, phrase=phrase) for label in labels)
 
 
-def correct_offsets(text: str, mentions: list[Mention], report: ConversionReport) -> tuple[str, list[Mention]]:
+def correct_region_offsets(text: str, mentions: list[Mention], report: ConversionReport) -> tuple[str, list[Mention]]:
     """The text and its mentions with offsets in characters, whatever the file counts; phrases are compared here."""
 
     def matches(mention: Mention, text: str) -> bool:
@@ -293,7 +295,7 @@ def read_doccano(path: Path, report: ConversionReport, *, offsets: str = "charac
             text = common.require_text(record)
             common.count_relations(record, report)
             convert = to_code_points(text, offsets)
-            mentions = list(parse_spans(record, convert))
+            mentions = list(parse_doccano_spans(record, convert))
             if offsets == "characters" and mentions and has_surrogate_pairs(text):
                 report.note(AMBIGUOUS_OFFSETS)
             id = common.optional_str(record.get("doc_id", record.get("id")))
@@ -301,7 +303,7 @@ def read_doccano(path: Path, report: ConversionReport, *, offsets: str = "charac
             yield AnnotatedText(text, mentions, place, id, extra)
 
 
-def parse_spans(record: Record, convert: Callable[[int], int]) -> Iterator[Mention]:
+def parse_doccano_spans(record: Record, convert: Callable[[int], int]) -> Iterator[Mention]:
     keys = [key for key in SPANS_KEYS if record.get(key)]
     if len(keys) > 1:
         raise DataError(f"`{keys[0]}` and `{keys[1]}` both hold spans. Leave out one of them.")
@@ -361,14 +363,14 @@ def read_prodigy(path: Path, report: ConversionReport) -> Iterator[AnnotatedText
                 extra["meta"] = common.without_keys(meta, ["doc_id"])
                 if len(meta) == 1:
                     del extra["meta"]
-            words = None if task.get("tokens") is None else parse_tokens(task, text)
+            words = None if task.get("tokens") is None else parse_prodigy_tokens(task, text)
             if is_question := bool(task.get("_is_binary")):
                 report.note("yes/no questions: read as incomplete")
-            mentions = list(parse_mentions(task, report))
+            mentions = list(parse_prodigy_spans(task, report))
             yield AnnotatedText(text, mentions, place, id, extra, not is_question, words=words)
 
 
-def parse_tokens(task: Record, text: str) -> list[Span]:
+def parse_prodigy_tokens(task: Record, text: str) -> list[Span]:
     """The offsets of the tokens that are not blank."""
     words, last_end = [], 0
     for token in common.require(task, "tokens", list, []):
@@ -383,7 +385,7 @@ def parse_tokens(task: Record, text: str) -> list[Span]:
     return words
 
 
-def parse_mentions(task: Record, report: ConversionReport) -> Iterator[Mention]:
+def parse_prodigy_spans(task: Record, report: ConversionReport) -> Iterator[Mention]:
     for span in common.json_objects(task, "spans"):
         if span.get("label") is None:
             report.note("dropped: an entity without a label")

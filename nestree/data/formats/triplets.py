@@ -158,19 +158,19 @@ def read_nne(path: Path, report: ConversionReport, *, trees: str = "", part: str
         tree_file = None
         if not trees:
             report.note("words not known without the trees: their numbers instead", str(file))
-        elif (tree_file := find_trees(file, path, Path(trees), section)) is None:
+        elif (tree_file := find_nne_trees(file, path, Path(trees), section)) is None:
             without_trees.append(file)
             continue
         with common.skip_bad(report):
             has_trees = True
-            yield read_document(file, tree_file, report)
+            yield read_nne_document(file, tree_file, report)
     for file in without_trees:
         if not has_trees:
             raise DataError(f"{Path(trees) / file.name} does not exist: {file} has no trees, and no other file has.")
         report.note("documents without trees left out", str(file))
 
 
-def find_trees(file: Path, path: Path, trees: Path, section: str) -> Path | None:
+def find_nne_trees(file: Path, path: Path, trees: Path, section: str) -> Path | None:
     """The trees of a stand-off file: the same name in the folder of trees, in the same section or in none."""
     if not trees.is_dir():
         return trees
@@ -179,13 +179,13 @@ def find_trees(file: Path, path: Path, trees: Path, section: str) -> Path | None
     return next((candidate for candidate in candidates if candidate.exists()), None)
 
 
-def read_document(file: Path, trees: Path | None, report: ConversionReport) -> Document:
+def read_nne_document(file: Path, trees: Path | None, report: ConversionReport) -> Document:
     if read_text(file)[:200].lstrip().startswith("("):
         raise DataError(f"{file}:1: this file holds trees. Give the stand-off folder first, and this one as `trees`.")
     records = list(parse_records(file, report))
     leaves = [(0, record.words, record.tags or []) for record in records]
     if trees:
-        leaves = list(parse_leaves(trees))
+        leaves = list(parse_nne_leaves(trees))
     if len(leaves) != len(records):
         raise DataError(f"{file} has {len(records)} sentences, and {trees} has {len(leaves)} trees.")
     sentences = []
@@ -204,7 +204,7 @@ def read_document(file: Path, trees: Path | None, report: ConversionReport) -> D
     return Document(tuple(sentences), None, file.stem)
 
 
-def parse_leaves(path: Path) -> Iterator[tuple[int, list[str], list[str]]]:
+def parse_nne_leaves(path: Path) -> Iterator[tuple[int, list[str], list[str]]]:
     """The first line, the words and the tags of each tree of a file, without those under -NONE-."""
     depth, first_line = 0, 0
     words: list[str] = []

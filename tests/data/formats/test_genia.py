@@ -3,7 +3,7 @@
 import pytest
 
 from nestree.data import formats
-from nestree.data.formats.biomedical import choose_label, parse_articles, sentence_range
+from nestree.data.formats.biomedical import choose_genia_label, parse_genia_articles, sentence_range
 from nestree.data.io import ConversionReport
 from nestree.errors import DataError
 
@@ -99,7 +99,7 @@ def test_the_real_files_agree_with_the_converted_sets(shared, name, equal, share
             for sentence in document.sentences:
                 text, found = squeezed(sentence)
                 by_text.setdefault(text, {})[document.id] = found
-    articles = parse_articles(raw, ConversionReport())
+    articles = parse_genia_articles(raw, ConversionReport())
     marks = [constituents for article in articles for _, constituents in article.extra["sentences"]]
     mine, _ = documents(raw, "genia", coordinations=name == "genia_paper")
     assert (len(mine), len(marks)) == (180, 1658)
@@ -128,4 +128,4 @@ def places(text, mark):
 
 
 def labels(mark):
-    return {choose_label(sem, "five") for sem in mark[2].strip("()").split()}
+    return {choose_genia_label(sem, "five") for sem in mark[2].strip("()").split()}
