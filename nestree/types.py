@@ -310,9 +310,13 @@ def depths(entities: Iterable[Entity]) -> list[int]:
     >>> depths([Entity(0, 4, "A"), Entity(0, 4, "B"), Entity(3, 4, "C")])
     [0, 0, 1]
     """
-    spans = [entity.span for entity in entities]
-    enclosing = enclosing_spans(spans)
-    return [len(enclosing[span]) for span in spans]
+    entities = list(entities)
+    depth: dict[Span, int] = {}
+    ends: list[int] = []  # sorted, of the spans so far
+    for start, end in sorted({entity.span for entity in entities}, key=lambda span: (span[0], -span[1])):
+        depth[start, end] = len(ends) - bisect_left(ends, end)
+        insort(ends, end)
+    return [depth[entity.span] for entity in entities]
 
 
 class CharSpan(NamedTuple):
