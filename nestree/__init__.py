@@ -5,6 +5,7 @@
 (3, 4)
 """
 
+import gc
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -56,7 +57,13 @@ def __getattr__(name: str) -> Any:
         hint = HINTS.get(name, f"it has {', '.join(ORIGINS)}")
         raise AttributeError(f"nestree has no {name}; {hint}.")
     origin = ORIGINS[name]
-    return getattr(import_module(f"nestree.{origin}"), name) if origin else import_module(f"nestree.{name}")
+    collecting = gc.isenabled()
+    gc.disable()  # a collection while modules are imported visits all objects of PyTorch, which takes 0.1 s
+    try:
+        return getattr(import_module(f"nestree.{origin}"), name) if origin else import_module(f"nestree.{name}")
+    finally:
+        if collecting:
+            gc.enable()
 
 
 def __dir__() -> list[str]:

@@ -7,6 +7,7 @@ isolates those that fail; it serves `Pipeline.pipe`, `nestree.predict_files`, th
 """
 
 import functools
+import gc
 import logging
 import multiprocessing
 import os
@@ -62,7 +63,7 @@ from nestree.types import Document, Entity, Sentence, Span, crossing_pairs, miss
 
 BATCH_WORDS_GPU = 16_000  # replaces BATCH_WORDS on a CUDA device
 MAX_THREADS = 8  # more wait for the GIL: 16 x86 cores read 28,000 words/s with 8 threads, 14,000 with 16
-MAX_BATCH_WORDS_CPU = 1_500  # larger batches are no faster on a CPU
+MAX_BATCH_WORDS_CPU = 1_200  # larger batches are slower on a CPU
 MIN_BATCH_WORDS_CPU = 100  # smaller batches are not worth another thread
 BATCHES_PER_THREAD = 4  # if there are enough words: so that all threads end at about the same time
 MAX_SUBWORDS_PER_WORD = 8  # in a batch, padding included; natural language stays far below
@@ -118,8 +119,13 @@ def load(
     """
     folder = hub.resolve(model)
     target = "cpu" if device == "auto" and checkpoint.is_exported(folder) else select_device(device)
-    recognizer = checkpoint.load(folder, target, verify=verify)
-    pipeline = Pipeline(recognizer, max_sentence_words, precision, workers)
+    collecting = gc.isenabled()
+    gc.disable()  # as in nestree/__init__.py: numba and others are imported here
+    try:
+        pipeline = Pipeline(checkpoint.load(folder, target, verify=verify), max_sentence_words, precision, workers)
+    finally:
+        if collecting:
+            gc.enable()
     log.info("loaded %s: %r", folder, pipeline)
     return pipeline
 

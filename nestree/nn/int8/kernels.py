@@ -506,7 +506,7 @@ def linear_reference(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 # Layers of the BERT family
 
-ROWS = 96  # that go through a layer together, or more, as windows are whole
+ROWS = 128  # that go through a layer together, or more, as windows are whole
 
 
 class Norm(NamedTuple):
