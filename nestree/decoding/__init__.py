@@ -128,8 +128,10 @@ def to_trees(decoded: DecodedBatch) -> list[Tree]:
 
     def unpad(padded: Tensor, sizes: list[int]) -> list[tuple[Any, ...]]:
         """The first parts of each sentence, from [B, most] or, as tuples, from [B, most, columns]."""
-        rows = [row[:size].T.tolist() for row, size in zip(padded.cpu().numpy(), sizes, strict=True)]
-        return [tuple(row) if padded.ndim == 2 else tuple(zip(*row, strict=True)) for row in rows]
+        counts = np.array(sizes)
+        values = padded.cpu().numpy()[np.arange(padded.shape[1]) < counts[:, None]]  # without padding
+        rows = values.tolist() if padded.ndim == 2 else [*zip(*values.T.tolist(), strict=True)]
+        return split_by_sentence(rows, counts)
 
     span_counts = [2 * size - 1 for size in words]
     spans = unpad(trees.spans, span_counts)
