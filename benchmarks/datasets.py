@@ -41,12 +41,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=1, help="of the removal (partial)")
     options = parser.parse_args(arguments)
     if options.kind == "proxies":
-        made = make_proxies(options.data)
+        data_sets = make_proxies(options.data)
     elif options.kind == "genres":
-        made = leave_one_genre_out(options.data)
+        data_sets = leave_one_genre_out(options.data)
     else:
-        made = make_partial(options.data, options.share, options.seed)
-    for name, parts in made:
+        data_sets = make_partial(options.data, options.share, options.seed)
+    for name, parts in data_sets:
         (options.out / name).mkdir(parents=True, exist_ok=True)
         for part, documents in parts.items():
             formats.write(documents, options.out / name / f"{part}.jsonl.gz", "jsonl")

@@ -177,9 +177,9 @@ def by_hand(scores: Scores, sentences: list[Sentence], settings: Settings) -> di
         words += len(each.words)
         if settings.model.structure != "none" and b == len(sentences) - 1:
             continue  # its entities cross
-        made = ByHand(b, scores, each, settings)
-        mentions += len(made.gold)
-        for name, value in made.losses().items():
+        reference = ByHand(b, scores, each, settings)
+        mentions += len(reference.gold)
+        for name, value in reference.losses().items():
             total[name] = total.get(name, 0.0) + value
     if "entropy" in total:
         total["entropy"] = total["entropy"] * mentions / words

@@ -17,7 +17,7 @@ ALLOWED = 26_000_000  # bytes, all files together
 
 
 @pytest.fixture(scope="module")
-def box() -> Path:
+def bundled() -> Path:
     if not checkpoint.BUNDLED.is_dir():
         pytest.skip("there is no bundled model")
     return checkpoint.bundled_model()
@@ -32,19 +32,19 @@ def test_every_file_of_the_package_is_installed():
     assert {path for path in files if path.parent.name != "__pycache__"} <= listed
 
 
-def test_it_is_small_and_whole_and_tells_nothing_of_a_machine(box):
-    files = list(checkpoint.model_files(box))
+def test_it_is_small_and_whole_and_tells_nothing_of_a_machine(bundled):
+    files = list(checkpoint.model_files(bundled))
     assert sum(path.stat().st_size for path in files) <= ALLOWED
-    assert set(files) == {path for path in box.rglob("*") if path.is_file()}
-    assert (box / checkpoint.MANIFEST).is_file()
-    assert not Path(checkpoint.read_settings(box).encoder.path).is_absolute()
-    card = (box / "README.md").read_text(encoding="utf-8")
+    assert set(files) == {path for path in bundled.rglob("*") if path.is_file()}
+    assert (bundled / checkpoint.MANIFEST).is_file()
+    assert not Path(checkpoint.read_settings(bundled).encoder.path).is_absolute()
+    card = (bundled / "README.md").read_text(encoding="utf-8")
     for heading in ("## Data", "## Scores", "## Licence and attribution", "## Weights"):
         assert heading in card
     assert "Nobody has stated a licence" not in card
 
 
-def test_it_finds_nested_entities(box):
+def test_it_finds_nested_entities(bundled):
     ner = load(device="cpu")
     found = ner("The president of the University of California met Iraqi army leaders.").entities
     assert {"the University of California", "California", "Iraqi army leaders"} <= {e.text for e in found}
@@ -54,7 +54,7 @@ def test_it_finds_nested_entities(box):
 
 
 @pytest.mark.parametrize("precision", ["float32", "auto"])
-def test_the_default_dtype_changes_nothing(box, precision):
+def test_the_default_dtype_changes_nothing(bundled, precision):
     text = "Anna lives in Oslo."
     before = load(device="cpu", precision=precision)
     expected = before(text).to_dict()
@@ -65,7 +65,7 @@ def test_the_default_dtype_changes_nothing(box, precision):
         torch.set_default_dtype(torch.float32)
 
 
-def test_it_is_about_as_good_as_its_card_says(box, shared):
+def test_it_is_about_as_good_as_its_card_says(bundled, shared):
     """On fifty sentences only: a model that was damaged on its way would find next to nothing."""
     documents = formats.read(shared / "data" / "gum_open" / "dev.jsonl.gz")
     gold = list(islice((sentence for document in documents for sentence in document.sentences), 50))

@@ -39,7 +39,7 @@ def saved(model, tmp_path_factory) -> Path:
 
 @pytest.fixture
 def copy(saved, tmp_path) -> Path:
-    """A model to spoil, without the manifest, which would find it first."""
+    """A model to corrupt, without the manifest, which would find it first."""
     folder = shutil.copytree(saved, tmp_path / "model")
     (folder / "manifest.json").unlink()
     return folder
@@ -130,20 +130,20 @@ def test_whole_or_not_at_all(model, saved, tmp_path, monkeypatch):
 
 
 def without(name):
-    def spoil(folder):
+    def corrupt(folder):
         path = folder / name
         shutil.rmtree(path) if path.is_dir() else path.unlink()
 
-    return spoil
+    return corrupt
 
 
 def edited(name, change):
-    def spoil(folder):
+    def corrupt(folder):
         before = (folder / name).read_text()
         assert change(before) != before
         (folder / name).write_text(change(before))
 
-    return spoil
+    return corrupt
 
 
 def with_text(name, text):
@@ -178,12 +178,12 @@ def cut(folder):
 
 
 def with_other_weights(change):
-    def spoil(folder):
+    def corrupt(folder):
         weights, _ = checkpoint.read_tensors(folder / "weights.safetensors")
         change(weights)
         checkpoint.save_weights(weights, folder)
 
-    return spoil
+    return corrupt
 
 
 DEEP = "[" * 100_000
@@ -192,7 +192,7 @@ NEWER = json.dumps({"format": 99, "nestree": "7.0", "labels": ["A"]})
 
 
 @pytest.mark.parametrize(
-    ("spoil", "message"),
+    ("corrupt", "message"),
     [
         (shutil.rmtree, r"does not exist\. Name a directory that `nestree train` made"),
         (without("labels.json"), "has no labels.json: it is not a nestree model"),
@@ -247,8 +247,8 @@ NEWER = json.dumps({"format": 99, "nestree": "7.0", "labels": ["A"]})
         (with_tokenizer(lambda text: text[:300]), NOT_FOUND),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_said_in_a_sentence(copy, spoil, message):
-    spoil(copy)
+def test_what_is_wrong_is_said_in_a_sentence(copy, corrupt, message):
+    corrupt(copy)
     with pytest.raises((ModelError, ConfigError), match=message):
         checkpoint.load(copy)
 

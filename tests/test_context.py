@@ -1,4 +1,4 @@
-"""`encoder.context`: sentences between their neighbours, from pieces to commands."""
+"""`encoder.context`: sentences between their neighbours, from subwords to commands."""
 
 import random
 from dataclasses import replace
@@ -43,24 +43,24 @@ def test_neighbours_are_of_the_same_document():
     assert all(s.context is None for s in make_corpus(DOCUMENTS, None, seed=1).train)
 
 
-# Pieces
+# Subwords
 
 
-def pieces(sentence, longest=20, context=2, tokenizer=None):
+def context_windows(sentence, longest=20, context=2, tokenizer=None):
     (found,) = unpack(SubwordTokenizer(tokenizer or tiny.letter_tokenizer(), longest, context)([sentence]))
     return found
 
 
-def named(window):
+def subword_names(window):
     return tiny.letter_tokenizer().convert_ids_to_tokens(window.tolist())
 
 
 SENTENCE = Sentence(["Ab", "c"], context=(("u", "v", "yz"), ("d", "e", "f")))
 
 
-def test_pieces_stand_between_those_of_their_neighbours():
-    found = pieces(SENTENCE)
-    assert named(found.windows[0]) == ["[CLS]", "v", "y", "##z", "a", "##b", "c", "d", "e", "[SEP]"]
+def test_subwords_stand_between_those_of_their_neighbours():
+    found = context_windows(SENTENCE)
+    assert subword_names(found.windows[0]) == ["[CLS]", "v", "y", "##z", "a", "##b", "c", "d", "e", "[SEP]"]
     assert found.position.tolist() == [0, 1, 1, 2, 3]
     assert found.place.tolist() == [0, 4, 5, 6, 9]
     assert found.weight.tolist() == [1, 0.5, 0.5, 1, 1]
@@ -74,18 +74,18 @@ ROOM[9] = ("v y ##z", "i j")
 def test_the_room_that_is_left_is_shared():
     for room, (before, after) in ROOM.items():
         expected = ["[CLS]", *before.split(), *"abcdefgh", *after.split(), "[SEP]"]
-        assert named(pieces(LETTERS, 10 + room).windows[0]) == expected
+        assert subword_names(context_windows(LETTERS, 10 + room).windows[0]) == expected
     alone = replace(LETTERS, context=(LETTERS.context[0], ()))
-    beside = named(pieces(alone, 13).windows[0])[1:4]
+    beside = subword_names(context_windows(alone, 13).windows[0])[1:4]
     assert beside == ["v", "y", "##z"]  # one side takes what the other leaves
     tokenizer = tiny.letter_tokenizer()
     tokenizer.backend_tokenizer.post_processor = None  # an encoder without special subwords
-    found = pieces(SENTENCE, tokenizer=tokenizer)
-    assert named(found.windows[0]) == ["v", "y", "##z", "a", "##b", "c", "d", "e"]
+    found = context_windows(SENTENCE, tokenizer=tokenizer)
+    assert subword_names(found.windows[0]) == ["v", "y", "##z", "a", "##b", "c", "d", "e"]
     assert found.place.tolist() == [3, 3, 4, 5, 5]
 
 
-def test_own_pieces_are_never_lost():
+def test_own_subwords_are_never_lost():
     chance = random.Random(1)
 
     def words(most):

@@ -36,7 +36,7 @@ def patient(tmp_path_factory):
     return tiny.encoder(tmp_path_factory.mktemp("patient"), "bert")
 
 
-def made(folder, recipe: str = "default", *changes: str) -> Recognizer:
+def make_model(folder, recipe: str = "default", *changes: str) -> Recognizer:
     torch.manual_seed(0)
     return Recognizer(tiny.settings(recipe, *changes), tiny.LABELS, folder)
 
@@ -61,7 +61,7 @@ def gradients(model: Recognizer, device: str, how) -> tuple[dict[str, torch.Tens
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_losses_and_gradients_are_those_of_a_cpu(folder, recipe):
     def fresh() -> Recognizer:
-        return made(folder, recipe, "encoder.lstm_dropout=0")
+        return make_model(folder, recipe, "encoder.lstm_dropout=0")
 
     expected, slopes = gradients(fresh(), "cpu", nullcontext())
     exact, found = gradients(fresh(), "cuda", nullcontext())
@@ -80,7 +80,7 @@ def test_losses_and_gradients_are_those_of_a_cpu(folder, recipe):
 
 @pytest.mark.parametrize("how", [nullcontext, in_halves])
 def test_a_sentence_alone_and_in_any_batch(folder, how):
-    model = made(folder).cuda().eval()
+    model = make_model(folder).cuda().eval()
     close = 1e-3 if how is nullcontext else 0.2  # scores have a standard deviation of 1
     with torch.inference_mode(), how():
         together = model(model.collate_words(tiny.SENTENCES).to("cuda"))
@@ -101,7 +101,7 @@ def test_a_sentence_alone_and_in_any_batch(folder, how):
 def test_entities_are_those_of_a_cpu_whatever_the_batches(folder, changes, monkeypatch):
     monkeypatch.setattr(sentences, "autocast", lambda device: nullcontext())
     given = tiny.SENTENCES * 5
-    model = made(folder, "default", "decoding.non_entity_bias=-1", *changes).eval()
+    model = make_model(folder, "default", "decoding.non_entity_bias=-1", *changes).eval()
     expected = predict(model, given)
     assert any(sentence.entities for sentence in expected)
     model.cuda()
@@ -114,7 +114,7 @@ def test_entities_are_those_of_a_cpu_whatever_the_batches(folder, changes, monke
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
 @pytest.mark.parametrize("recipe", ["default", "ablation/02-unstructured-two-stage", "ablation/03-tree-one-stage"])
 def test_an_update_waits_for_nothing(patient, recipe):
-    model = made(patient, recipe).cuda().train()
+    model = make_model(patient, recipe).cuda().train()
     moving = torch.optim.AdamW(model.parameters(), fused=True)
     batch = model.collate(tiny.SENTENCES).pin_memory()
 
@@ -185,7 +185,7 @@ def test_graphs_compute_the_same(tmp_path, family, recipe, monkeypatch):
 
     def fresh(*changes):
         quiet = ["encoder.dropout=0", "model.dropout=0", "training.rho=0.1", "training.perturbation=sam"]
-        model = made(tiny.encoder(tmp_path, family), recipe, *quiet, *changes).cuda().train()
+        model = make_model(tiny.encoder(tmp_path, family), recipe, *quiet, *changes).cuda().train()
         model.encoder.transformer.config.hidden_dropout_prob = 0.0
         model.encoder.transformer.config.attention_probs_dropout_prob = 0.0
         return updater_of(model, data)
@@ -208,7 +208,7 @@ def test_graphs_compute_the_same(tmp_path, family, recipe, monkeypatch):
 
 def test_dropout_of_graphs_follows_from_the_seed(patient, monkeypatch):
     monkeypatch.setattr(cuda_graphs, "USES_BEFORE_CAPTURE", 0)
-    model = made(patient, "default", "training.cuda_graphs=true", "training.rho=0").cuda().train()
+    model = make_model(patient, "default", "training.cuda_graphs=true", "training.rho=0").cuda().train()
     updater = updater_of(model, make_corpus(tiny.DOCUMENTS, tiny.DOCUMENTS, seed=1))
 
     def loss(number):
@@ -235,7 +235,7 @@ def test_where_memory_is_short_there_are_fewer_graphs(folder, monkeypatch):
     """Real graphs, and memory that really ends while one is captured."""
     monkeypatch.setattr(cuda_graphs, "USES_BEFORE_CAPTURE", 0)
     many = tiny.DOCUMENTS * 40
-    model = made(folder, "default", "training.cuda_graphs=true", "training.rho=0").cuda().train()
+    model = make_model(folder, "default", "training.cuda_graphs=true", "training.rho=0").cuda().train()
     updater = updater_of(model, make_corpus(many, many, seed=1))
     updater.gradients([[*range(4)]], 1)
     assert len(updater.graphs.graphs) == 1

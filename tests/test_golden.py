@@ -78,7 +78,7 @@ def engine_results() -> list[dict[str, Any]]:
     return results
 
 
-def stored(name: str) -> Any:
+def load_golden(name: str) -> Any:
     return json.loads(gzip.decompress((GOLDEN / f"{name}.json.gz").read_bytes()))
 
 
@@ -86,7 +86,7 @@ def stored(name: str) -> Any:
 def test_bundled_model(shared: Path, precision: str) -> None:
     if precision == "int8" and (why := unavailable_reason()):
         pytest.skip(why)
-    found, expected = bundled_entities(shared, precision), stored(f"bundled-{precision}")
+    found, expected = bundled_entities(shared, precision), load_golden(f"bundled-{precision}")
     assert [[e[:4] for e in entities] for entities in found] == [[e[:4] for e in es] for es in expected]
     for entities, wanted in zip(found, expected, strict=True):
         assert [e[4] for e in entities] == pytest.approx([e[4] for e in wanted], abs=2e-4)
@@ -95,14 +95,14 @@ def test_bundled_model(shared: Path, precision: str) -> None:
 @pytest.mark.parametrize("recipe", recipe_names())
 def test_recipes(tmp_path: Path, recipe: str) -> None:
     assert Settings.read(recipe)
-    expected = stored("recipes")[recipe]
+    expected = load_golden("recipes")[recipe]
     found = recipe_results(tmp_path / "encoder", recipe)
     assert found["losses"] == pytest.approx(expected["losses"], rel=1e-5)
     assert found["gradient_norms"] == pytest.approx(expected["gradient_norms"], rel=1e-4, abs=1e-6)
 
 
 def test_engine() -> None:
-    for found, expected in zip(engine_results(), stored("engine"), strict=True):
+    for found, expected in zip(engine_results(), load_golden("engine"), strict=True):
         assert found.pop("spans") == expected.pop("spans")
         assert found.pop("marginals") == pytest.approx(expected.pop("marginals"), rel=1e-9)
         assert found == pytest.approx(expected, rel=1e-9)

@@ -89,8 +89,8 @@ def random_scores(
     generator = torch.Generator().manual_seed(seed)
 
     def normal(*shape):
-        made = std * torch.randn(shape, generator=generator, dtype=torch.float64)
-        return made.requires_grad_(learned)
+        values = std * torch.randn(shape, generator=generator, dtype=torch.float64)
+        return values.requires_grad_(learned)
 
     lexical = settings.model.structure == "lexical"
     table = Table(normal(batch, n + 1, n + 1, len(LABELS)), normal(batch, n + 1, n + 1, n, len(LABELS)))

@@ -26,7 +26,7 @@ def keys(entities) -> set[tuple[int, int, str]]:
     return {(e.start, e.end, e.label) for e in entities}
 
 
-def memorise(model: Recognizer, sentences: list[Sentence], steps: int = 150) -> int | None:
+def memorize(model: Recognizer, sentences: list[Sentence], steps: int = 150) -> int | None:
     """After how many steps is everything right? None: not within so many."""
     own = list(model.encoder.transformer.parameters())
     rest = [p for p in model.parameters() if p.requires_grad and all(p is not q for q in own)]
@@ -53,7 +53,7 @@ def test_every_row_memorises_eight_nested_sentences(tiny_encoder, recipe):
     model = tiny.model(tiny_encoder, recipe)
     # Without parsing, spans decide that no likely tree contains, which trees do not teach. Short sentences have none.
     sentences = tiny.SHORT if recipe == "ablation/08-without-parsing" else tiny.SENTENCES
-    assert memorise(model, sentences) is not None
+    assert memorize(model, sentences) is not None
     for entities in model.decode(model.collate_words(tiny.SENTENCES)):
         assert model.settings.decoding.method == "spans" or crossing_pairs(entities) == []
         lexical = model.settings.model.structure == "lexical"
@@ -65,7 +65,7 @@ def test_every_row_memorises_eight_nested_sentences(tiny_encoder, recipe):
     [("ablation/06-lexical-two-stage", "loss.label=sigmoid"), ("paper", "encoder.lstm_layers=1")],
 )
 def test_two_stage_models_give_two_labels_to_one_span(tiny_encoder, recipe, change):
-    assert memorise(tiny.model(tiny_encoder, recipe, change), [tiny.TWO_LABELS, tiny.SENTENCES[0]]) is not None
+    assert memorize(tiny.model(tiny_encoder, recipe, change), [tiny.TWO_LABELS, tiny.SENTENCES[0]]) is not None
 
 
 @pytest.mark.parametrize("recipe", KINDS)
@@ -114,7 +114,7 @@ ODD = {
     "every word and everything": [
         sentence("a b c d", "0-1 GPE", "1-2 GPE", "2-3 GPE", "3-4 GPE", "0-2 ORG", "0-3 ORG", "0-4 ORG")
     ],
-    "words without pieces": [Sentence(["a", "\u200b", "\x00", "b"], [Entity(1, 2, "GPE"), Entity(0, 4, "ORG")])],
+    "words without subwords": [Sentence(["a", "\u200b", "\x00", "b"], [Entity(1, 2, "GPE"), Entity(0, 4, "ORG")])],
     "unknown letters": [Sentence(["東京", "and", "Москва"], [Entity(0, 1, "GPE")])],
     "a monstrous word": [Sentence(["x" * 900, "b"], [Entity(0, 1, "GPE")])],
     "crossing entities": [sentence("a b c d", "0-3 GPE", "1-4 ORG"), WHOLE],
@@ -145,7 +145,7 @@ def test_114_labels(tiny_encoder, recipe):
     labels = [f"L{k}" for k in range(114)]
     model = tiny.model(tiny_encoder, recipe, labels=labels)
     given = [Sentence(["a", "b", "c"], [Entity(0, 2, "L113"), Entity(1, 2, "L57")])]
-    assert memorise(model, given) is not None
+    assert memorize(model, given) is not None
 
 
 @pytest.mark.parametrize(("recipe", "n"), [("default", 100), ("ablation/03-tree-one-stage", 300)])

@@ -104,9 +104,9 @@ def test_local_encoders_are_no_base_model(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "encoders" / "mine").mkdir(parents=True)
     for path in ("encoders/mine", str(tmp_path / "encoders" / "mine")):
-        made = Card(Settings.read("default").with_overrides([f"encoder.path={path}"]), ["PER"])
-        assert ModelCard(str(made)).data.base_model is None
-        assert "Encoder: mine." in str(made)
+        card = Card(Settings.read("default").with_overrides([f"encoder.path={path}"]), ["PER"])
+        assert ModelCard(str(card)).data.base_model is None
+        assert "Encoder: mine." in str(card)
 
 
 def test_fields():

@@ -47,7 +47,7 @@ def hostile():
     return compare(gold, predicted, gold, names=("<b>", "|"), resamples=20, swaps=20)
 
 
-def printed(*parts, width=80):
+def render_terminal(*parts, width=80):
     console = Console(width=width, highlight=False, color_system=None)
     with console.capture() as page:
         console.print(*parts, sep="\n")
@@ -169,9 +169,9 @@ predicted was 'army'
 
 
 def test_the_terminal_shows_every_number(example, comparison):
-    page = printed(*to_terminal(example, title="a.jsonl"))
+    page = render_terminal(*to_terminal(example, title="a.jsonl"))
     assert "\n".join(row.rstrip() for row in page.splitlines()) + "\n" == EXPECTED
-    page = printed(*to_terminal(comparison.first, comparison))
+    page = render_terminal(*to_terminal(comparison.first, comparison))
     assert "ours.jsonl against their_model.jsonl" in page
     assert re.search(r"^ +ours\.jsonl +their_model\.jsonl +difference +95 % +p", page, re.M)
     assert re.search(r"^F1 +100\.00 +50\.00 +\+50\.00 +\+50\.00 to \+50\.00 +1\.0000", page, re.M)
@@ -182,7 +182,7 @@ def test_the_terminal_shows_every_number(example, comparison):
 
 
 def test_lines_stay_within_the_terminal(hostile):
-    page = printed(*to_terminal(hostile.first, hostile), width=60)
+    page = render_terminal(*to_terminal(hostile.first, hostile), width=60)
     assert max(map(len, page.splitlines())) <= 60
     assert "more columns do not fit here" in page
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]", page)
@@ -282,7 +282,7 @@ def test_examples_can_be_filtered_and_show_gold_above_the_prediction(pages):
 def test_the_report_of_nothing():
     empty = evaluate([Sentence(["a"], complete=False)], [Sentence(["a"])])
     assert "1 gold sentence is marked as incomplete" in to_markdown(empty)
-    assert "0 gold entities" in printed(*to_terminal(empty))
+    assert "0 gold entities" in render_terminal(*to_terminal(empty))
     assert "entities | - | - | - |" in to_markdown(empty)
     assert re.findall('<section id="(.*?)"', to_html(empty)) == ["scores"]
     json.dumps(to_json(empty))
@@ -293,7 +293,7 @@ def test_the_report_of_nothing():
 def test_any_evaluation_can_be_reported(corpora):
     found = compare(*corpora, resamples=5, swaps=5)
     f1 = f"{100 * found.first.entities.f1:.2f}"
-    assert f1 in printed(*to_terminal(found.first, found))
+    assert f1 in render_terminal(*to_terminal(found.first, found))
     assert f1 in to_markdown(found.first, found)
     assert json.loads(json.dumps(to_json(found.first, found)))["entities"]["f1"] == found.first.entities.f1
     check_page(to_html(found.first, found))

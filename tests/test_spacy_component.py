@@ -23,9 +23,9 @@ TEXTS = [" ".join(sentence.words) for sentence in tiny.SENTENCES]
 
 @pytest.fixture
 def nlp(tiny_model):
-    made = spacy.blank("en")
-    made.add_pipe("nestree", config={"model": str(tiny_model), "device": "cpu"})
-    return made
+    language = spacy.blank("en")
+    language.add_pipe("nestree", config={"model": str(tiny_model), "device": "cpu"})
+    return language
 
 
 @pytest.fixture(scope="module")
@@ -34,14 +34,14 @@ def expected(tiny_model) -> list[Sentence]:
     return Pipeline(checkpoint.load(tiny_model)).words(sentence.words for sentence in tiny.SENTENCES)
 
 
-def found(doc: Doc) -> list[tuple]:
+def span_tuples(doc: Doc) -> list[tuple]:
     return [
         (span.start, span.end, span.label_, span._.nestree_head.i, round(span._.nestree_score, 4))
         for span in doc.spans["nestree"]
     ]
 
 
-def wanted(sentence: Sentence, tokens_before: int = 0) -> list[tuple]:
+def expected_tuples(sentence: Sentence, tokens_before: int = 0) -> list[tuple]:
     return [
         (e.start + tokens_before, e.end + tokens_before, e.label, e.head + tokens_before, round(e.score, 4))
         for e in sentence.entities
@@ -59,7 +59,7 @@ def test_spans_are_what_nestree_finds(nlp, expected):
     assert any(doc.spans["nestree"].has_overlap for doc in docs)
     for doc, sentence in zip(docs, expected, strict=True):
         assert [token.text for token in doc] == list(sentence.words)
-        assert found(doc) == wanted(sentence)
+        assert span_tuples(doc) == expected_tuples(sentence)
         for span in doc.spans["nestree"]:
             assert span._.nestree_head.doc is doc
             assert span.start <= span._.nestree_head.i < span.end
@@ -73,13 +73,13 @@ def test_sentences_of_the_doc_count_and_else_our_rule(nlp, expected):
     words = whole.text.split()
     starts = [k in (0, 7) for k in range(len(words))]
     given = nlp.get_pipe("nestree")(Doc(nlp.vocab, words=words, sent_starts=starts))
-    assert found(given) == wanted(expected[0]) + wanted(expected[1], 7)
-    assert found(given) != found(whole)
+    assert span_tuples(given) == expected_tuples(expected[0]) + expected_tuples(expected[1], 7)
+    assert span_tuples(given) != span_tuples(whole)
     ours = spacy.blank("en")
     ours.add_pipe("nestree", config={"model": nlp.get_pipe("nestree").source, "device": "cpu"})
     two = ours("she left\n\nLisbon")  # blank lines are tokens of spaCy, and no words
     assert [token.text for token in two] == ["she", "left", "\n\n", "Lisbon"]
-    assert found(two) == wanted(expected[2]) + wanted(expected[5], 3)
+    assert span_tuples(two) == expected_tuples(expected[2]) + expected_tuples(expected[5], 3)
 
 
 def test_streams_are_batched_across_documents_and_keep_their_order(nlp, monkeypatch):
@@ -90,11 +90,11 @@ def test_streams_are_batched_across_documents_and_keep_their_order(nlp, monkeypa
         sizes.append(len(sentences))
         return collate(self, sentences)
 
-    alone = [found(nlp(text)) for text in TEXTS]
+    alone = [span_tuples(nlp(text)) for text in TEXTS]
     monkeypatch.setattr(Recognizer, "collate_words", record)
-    assert [found(doc) for doc in nlp.pipe(TEXTS)] == alone
+    assert [span_tuples(doc) for doc in nlp.pipe(TEXTS)] == alone
     assert sizes == [8]
-    assert [found(doc) for doc in nlp.pipe(TEXTS, batch_size=3)] == alone
+    assert [span_tuples(doc) for doc in nlp.pipe(TEXTS, batch_size=3)] == alone
     assert sizes == [8, 3, 3, 2]
 
 
@@ -122,17 +122,17 @@ def test_errors_go_to_the_error_handler(nlp, monkeypatch):
 
 
 def test_to_disk_and_back(nlp, tmp_path, tiny_model):
-    before = [found(doc) for doc in nlp.pipe(TEXTS)]
+    before = [span_tuples(doc) for doc in nlp.pipe(TEXTS)]
     nlp.to_disk(tmp_path / "pipeline")
     config = (tmp_path / "pipeline" / "config.cfg").read_text()
     (tmp_path / "pipeline" / "config.cfg").write_text(config.replace(str(tiny_model), "/gone"))
     loaded = spacy.load(tmp_path / "pipeline")
     assert loaded.get_pipe("nestree").labels == tuple(tiny.LABELS)
-    assert [found(doc) for doc in loaded.pipe(TEXTS)] == before
+    assert [span_tuples(doc) for doc in loaded.pipe(TEXTS)] == before
     loaded.to_disk(tmp_path / "pipeline")  # onto itself
     (tmp_path / "pipeline").rename(tmp_path / "moved")
     loaded.to_disk(tmp_path / "again")
-    assert [found(doc) for doc in spacy.load(tmp_path / "again").pipe(TEXTS)] == before
+    assert [span_tuples(doc) for doc in spacy.load(tmp_path / "again").pipe(TEXTS)] == before
     names = {path.name for path in (tmp_path / "again" / "nestree").iterdir()}
     assert {"weights.safetensors", "config.toml", "encoder"} <= names
 
@@ -144,7 +144,7 @@ def test_to_bytes_and_back(nlp, tmp_path, small_model):
         there.add_pipe("nestree", config={"model": "/gone", "device": "cpu"})
         there.from_bytes(here.to_bytes())
         data = here.get_pipe("nestree").to_bytes()
-        assert found(there(TEXTS[0])) == found(here(TEXTS[0])) != []
+        assert span_tuples(there(TEXTS[0])) == span_tuples(here(TEXTS[0])) != []
         assert len(data) < 1.1 * sum(path.stat().st_size for path in checkpoint.model_files(Path(model)))
     with pytest.raises(ModelError, match=r"they name the file '../evil'"):
         nlp.get_pipe("nestree").from_bytes(srsly.msgpack_dumps({"../evil": b""}))
@@ -152,14 +152,14 @@ def test_to_bytes_and_back(nlp, tmp_path, small_model):
 
 def test_documents_keep_scores_and_heads_wherever_spacy_keeps_span_groups(nlp, tmp_path, expected):
     doc = nlp(TEXTS[0])
-    before = found(doc)
+    before = span_tuples(doc)
     again = Doc(nlp.vocab).from_bytes(doc.to_bytes())
-    assert found(again) == before
+    assert span_tuples(again) == before
     DocBin(docs=[doc]).to_disk(tmp_path / "docs.spacy")
     (packed,) = DocBin().from_disk(tmp_path / "docs.spacy").get_docs(spacy.blank("en").vocab)
-    assert found(packed) == before
+    assert span_tuples(packed) == before
     [document] = formats.read(tmp_path / "docs.spacy")  # and `nestree convert` reads them
-    assert wanted(document.sentences[0]) == before
+    assert expected_tuples(document.sentences[0]) == before
 
 
 def test_attributes_of_spans_that_are_not_ours(nlp):

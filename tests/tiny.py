@@ -89,28 +89,28 @@ SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 def letter_tokenizer() -> PreTrainedTokenizerFast:
     """Lower case; each letter is a subword, as in BERT's vocabulary; anything else is unknown."""
-    pieces = [*SPECIAL, *LETTERS, *(f"##{letter}" for letter in LETTERS)]
-    made = Tokenizer(models.WordPiece({piece: k for k, piece in enumerate(pieces)}, unk_token="[UNK]"))
-    made.normalizer = normalizers.BertNormalizer(lowercase=True)
-    made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    made.decoder = decoders.WordPiece()
-    return finished(made)
+    subwords = [*SPECIAL, *LETTERS, *(f"##{letter}" for letter in LETTERS)]
+    tokenizer = Tokenizer(models.WordPiece({subword: k for k, subword in enumerate(subwords)}, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    return wrap_tokenizer(tokenizer)
 
 
 def byte_tokenizer() -> PreTrainedTokenizerFast:
     """Each byte is a subword, and so is the blank before a word."""
-    pieces = [*SPECIAL, *sorted(pre_tokenizers.ByteLevel.alphabet())]
-    made = Tokenizer(models.BPE({piece: k for k, piece in enumerate(pieces)}, [], unk_token="[UNK]"))
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = decoders.ByteLevel()
-    return finished(made)
+    subwords = [*SPECIAL, *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    tokenizer = Tokenizer(models.BPE({subword: k for k, subword in enumerate(subwords)}, [], unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    return wrap_tokenizer(tokenizer)
 
 
-def finished(made: Tokenizer) -> PreTrainedTokenizerFast:
+def wrap_tokenizer(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
     special = [("[CLS]", 2), ("[SEP]", 3)]
-    made.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=special)
+    tokenizer.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=special)
     special = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
-    return PreTrainedTokenizerFast(tokenizer_object=made, **special)
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special)
 
 
 SMALL = [

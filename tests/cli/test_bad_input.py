@@ -57,7 +57,7 @@ BAD: dict[str, tuple[str, str, bytes | dict[str, bytes], str]] = {
 }  # fmt: skip
 
 
-def refused(source: Path, format: str, folder: Path, *options: str) -> str:
+def convert_error(source: Path, format: str, folder: Path, *options: str) -> str:
     """The sentence with which `convert` refuses a file."""
     command = ["convert", source, folder / "out.jsonl", "--from", format, "--longest-line", 9000]
     sentence = refuse(*command, *options)
@@ -77,11 +77,11 @@ def test_bad_input_is_refused_in_a_sentence(tmp_path, what):
         secret = tmp_path.parent / "secret.txt"
         secret.write_text("secret")
         source.write_bytes(content.replace(b"%s", str(secret).encode()) if "external" in what else content)
-    sentence = refused(source, format, tmp_path)
+    sentence = convert_error(source, format, tmp_path)
     assert str(source) in sentence
     assert said in sentence
     if what == "malformed XML, bioc":
-        skipped = refused(source, format, tmp_path, "--skip-bad")
+        skipped = convert_error(source, format, tmp_path, "--skip-bad")
         assert "nothing is left, 1 records were skipped" in skipped
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
@@ -92,15 +92,15 @@ def test_nothing_to_read(tmp_path, format):
     source, folder, empty = tmp_path / "absent", tmp_path / "folder", tmp_path / "empty"
     folder.mkdir()
     empty.write_bytes(b"")
-    assert str(source) in refused(source, format, tmp_path)
-    assert str(source) in refused(source, format, tmp_path, "--skip-bad")
-    assert str(folder) in refused(folder, format, tmp_path)
+    assert str(source) in convert_error(source, format, tmp_path)
+    assert str(source) in convert_error(source, format, tmp_path, "--skip-bad")
+    assert str(folder) in convert_error(folder, format, tmp_path)
     if format != "text":  # an empty text is a text
-        sentence = refused(empty, format, tmp_path)
+        sentence = convert_error(empty, format, tmp_path)
         assert str(empty) in sentence
         assert "it is empty" in sentence or format in ("brat", "ace")  # these miss the other file of a pair
         empty.write_bytes(b"\n\n")
-        assert str(empty) in refused(empty, format, tmp_path)
+        assert str(empty) in convert_error(empty, format, tmp_path)
     if format in ("brat", "ace", "nne", "datasets"):
         assert "cannot come from standard input" in refuse("stats", "-", "--from", format, stdin="x")
 
@@ -136,7 +136,7 @@ def test_skip_bad_goes_on_after_a_line_that_is_not_utf8(tmp_path, format):
     first, bad, last = RECORDS[format]
     source, target = tmp_path / "a", tmp_path / "out.jsonl"
     source.write_bytes((first + bad + last).encode("utf-8", "surrogateescape"))
-    assert "is not UTF-8" in refused(source, format, tmp_path)
+    assert "is not UTF-8" in convert_error(source, format, tmp_path)
     told = convert_skipping(source, target, format)
     assert (told["entities"], len(told["skipped"])) == (2, 1)
     assert ": byte 0xff is not UTF-8" in told["skipped"][0]

@@ -139,7 +139,7 @@ def folder_of_texts(folder: Path) -> Path:
     return folder / "in"
 
 
-def written(folder: Path) -> dict[str, bytes]:
+def read_folder(folder: Path) -> dict[str, bytes]:
     """All files of a folder but the journal and its lock."""
     found = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
     return {name: found[name].read_bytes() for name in sorted(found) if name not in (LOG_FILE, LOCK_FILE)}
@@ -148,11 +148,11 @@ def written(folder: Path) -> dict[str, bytes]:
 def test_a_folder_becomes_a_folder_of_files_of_the_same_names(tiny_model, tmp_path):
     source = folder_of_texts(tmp_path)
     done = predicted(tiny_model, source, "--out", tmp_path / "out")
-    assert list(written(tmp_path / "out")) == ["a.jsonl", "b/a.jsonl", "c.jsonl"]
+    assert list(read_folder(tmp_path / "out")) == ["a.jsonl", "b/a.jsonl", "c.jsonl"]
     assert "sentences of 3 files" in done.stderr
-    assert json.loads(written(tmp_path / "out")["b/a.jsonl"])["text"] == "Lisbon"
+    assert json.loads(read_folder(tmp_path / "out")["b/a.jsonl"])["text"] == "Lisbon"
     alone = json.loads(predicted(tiny_model, source / "a.txt").stdout)
-    together = json.loads(written(tmp_path / "out")["a.jsonl"])
+    together = json.loads(read_folder(tmp_path / "out")["a.jsonl"])
     assert [{**e, "score": 0} for e in together["entities"]] == [{**e, "score": 0} for e in alone["entities"]]
     lines = predicted(tiny_model, source).stdout.splitlines()  # all of them, one after the other
     assert [json.loads(line).get("doc_id") for line in lines] == ["a", "b/a", None]
@@ -174,7 +174,7 @@ def test_brat_files_stand_side_by_side(tiny_model, tmp_path, expected):
     source = folder_of_texts(tmp_path)
     predicted(tiny_model, source, "--out", tmp_path / "out", "--to", "brat")
     names = ["a.ann", "a.txt", "b/a.ann", "b/a.txt", "c/document-000001.ann", "c/document-000001.txt"]
-    assert list(written(tmp_path / "out")) == names
+    assert list(read_folder(tmp_path / "out")) == names
     found = {document.id: document for document in formats.read(tmp_path / "out", "brat")}
     assert (found["a"].text, sorted(offsets(found["a"]))) == (TEXT, sorted(expected))
 

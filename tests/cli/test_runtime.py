@@ -106,18 +106,18 @@ def test_bad_usage_is_told_in_a_sentence(arguments, said):
 
 
 def test_quiet_and_verbose_before_and_after_the_name_of_the_command(tmp_path):
-    def said(*arguments: object) -> str:
+    def stderr_of(*arguments: object) -> str:
         done = nestree(*arguments, COUNTED, tmp_path / "a.data")
         assert (done.exit_code, done.stdout) == (0, "")
         return done.stderr
 
-    assert "read " in said("convert")
+    assert "read " in stderr_of("convert")
     for arguments in (["-q", "convert"], ["convert", "-q"], ["convert", "--quiet"]):
-        assert said(*arguments) == ""
-    assert "done in" not in said("convert")  # it was quiet only once
-    assert "done in" in said("-v", "convert")
+        assert stderr_of(*arguments) == ""
+    assert "done in" not in stderr_of("convert")  # it was quiet only once
+    assert "done in" in stderr_of("-v", "convert")
     for option, debug in (("-v", False), ("-vv", True)):
-        assert "nestree.data.convert: " in said("convert", option)
+        assert "nestree.data.convert: " in stderr_of("convert", option)
         assert logging.getLogger("nestree.data.convert").isEnabledFor(logging.DEBUG) is debug
         assert not logging.getLogger("another library").isEnabledFor(logging.INFO)
 
@@ -181,9 +181,9 @@ STEERING = "\x1b]0;title\x07\x1b[8m\x9b31m\x7f\u202e"  # a title, invisible, red
 
 
 @pytest.fixture(scope="module")
-def steering(tmp_path_factory) -> Path:
+def escape_sequences(tmp_path_factory) -> Path:
     """A folder of files with characters that steer terminals in words, labels, ids and names."""
-    folder = tmp_path_factory.mktemp("steering")
+    folder = tmp_path_factory.mktemp("escape_sequences")
     entities = [{"start": 0, "end": 2, "label": f"A{STEERING}"}, {"start": 1, "end": 3, "label": "B"}]
     document = {"doc_id": f"d{STEERING}", "tokens": ["a", f"b{STEERING}", "c"], "entities": entities}
     documents = [json.dumps(document | {"doc_id": f"{k}"}) + "\n" for k in range(20)]
@@ -205,12 +205,12 @@ def steering(tmp_path_factory) -> Path:
     ],
     ids=ascii,
 )
-def test_data_cannot_steer_a_terminal(steering, arguments):
+def test_data_cannot_steer_a_terminal(escape_sequences, arguments):
     """benchmarks/attack.py tries many more commands."""
     terminal, end = pty.openpty()
     environment = {**ENVIRONMENT, "TERM": "xterm"}
     words, nothing = [*COMMAND, *arguments], subprocess.DEVNULL
-    with subprocess.Popen(words, stdin=nothing, stdout=end, stderr=end, cwd=steering, env=environment):
+    with subprocess.Popen(words, stdin=nothing, stdout=end, stderr=end, cwd=escape_sequences, env=environment):
         os.close(end)
         said = b""
         with suppress(OSError):  # when the other end is closed
@@ -223,8 +223,8 @@ def test_data_cannot_steer_a_terminal(steering, arguments):
     assert "title" in text
 
 
-def test_data_in_a_pipe_stay_as_they_are(steering):
-    data = steering / "a.jsonl"
+def test_data_in_a_pipe_stay_as_they_are(escape_sequences):
+    data = escape_sequences / "a.jsonl"
     assert f"b{STEERING}" in nestree("convert", data, "-", "--to", "columns", "-q").stdout
     assert "A\\u001b]0;title\\u0007\\u001b[8m\\u009b31m\\u007f\\u202e" in nestree("stats", data).stdout
     report = json.loads(nestree("stats", data, "--format", "json").stdout)

@@ -105,34 +105,38 @@ def test_spans_that_are_no_words_are_counted(tmp_path):
     assert report.counts["dropped: a forbidden span that is no span of words in a sentence"] == 1
 
 
-def partly(*entities, forbidden=(), complete=False):
+def partial_answer(*entities, forbidden=(), complete=False):
     known = replace(sentence(" ".join(WORDS), *entities), complete=complete, forbidden=forbidden)
     return Document((known,), None, "d1")
 
 
 def test_what_several_answers_know_is_joined():
     other = Document((sentence("Lisbon", "0-1 GPE"),), None, "d2")
-    first, second = partly("0-4 PER", forbidden=((1, 2),)), partly("3-4 GPE", forbidden=((5, 8),))
+    first, second = partial_answer("0-4 PER", forbidden=((1, 2),)), partial_answer("3-4 GPE", forbidden=((5, 8),))
     merged = merge_answers([first, other, second])
     assert len(merged) == 2
     first = merged[0].sentences[0]
     assert [(e.span, e.label) for e in first.entities] == [((0, 4), "PER"), ((3, 4), "GPE")]
     assert first.forbidden == ((1, 2), (5, 8))
-    whole = partly("0-4 PER", "3-4 GPE", complete=True)
-    assert merge_answers([partly("0-4 PER", forbidden=((1, 2),)), whole])[0] == whole
+    whole = partial_answer("0-4 PER", "3-4 GPE", complete=True)
+    assert merge_answers([partial_answer("0-4 PER", forbidden=((1, 2),)), whole])[0] == whole
 
 
 @pytest.mark.parametrize(
     ("first", "second", "why"),
     [
         (
-            partly("0-4 PER"),
-            partly(forbidden=((0, 4),)),
+            partial_answer("0-4 PER"),
+            partial_answer(forbidden=((0, 4),)),
             "0-4 PER .'the mayor of Lisbon'. of one is no entity",
         ),
-        (partly("0-4 PER"), partly("0-4 ORG"), "0-4 PER .* of one is ORG"),
-        (partly("0-4 PER"), partly("3-6 ORG"), "0-4 PER .* of one crosses an entity"),
-        (partly("0-4 PER", "3-4 GPE"), partly("3-4 GPE", complete=True), "0-4 PER .* of one is no entity"),
+        (partial_answer("0-4 PER"), partial_answer("0-4 ORG"), "0-4 PER .* of one is ORG"),
+        (partial_answer("0-4 PER"), partial_answer("3-6 ORG"), "0-4 PER .* of one crosses an entity"),
+        (
+            partial_answer("0-4 PER", "3-4 GPE"),
+            partial_answer("3-4 GPE", complete=True),
+            "0-4 PER .* of one is no entity",
+        ),
     ],
 )
 def test_answers_that_contradict_each_other_are_refused(first, second, why):

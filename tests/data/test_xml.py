@@ -9,7 +9,7 @@ from nestree.errors import DataError
 from tests.tiny import write_text
 
 
-def told(path):
+def event_tuples(path):
     return [(event.kind, event.name, event.line) for event in parse_events(path)]
 
 
@@ -28,7 +28,7 @@ def test_encodings_and_packed_files(tmp_path, encoding):
     text = f'<?xml version="1.0" encoding="{encoding}"?>\n<a>é</a>'
     path = tmp_path / "a.xml"
     path.write_bytes(gzip.compress(text.encode(encoding)))
-    assert [name for kind, name, _ in told(path) if kind == "text"] == ["é"]
+    assert [name for kind, name, _ in event_tuples(path) if kind == "text"] == ["é"]
 
 
 def test_long_files_and_long_lines(tmp_path):
@@ -38,7 +38,7 @@ def test_long_files_and_long_lines(tmp_path):
     with pytest.raises(DataError, match=r"a.xml:20001: this is not well-formed XML"):
         list(found)
     path = write_text(tmp_path / "a.xml", "<a>\n" + "x" * 200_000 + "\n</a>")
-    assert len(told(path)) > 3
+    assert len(event_tuples(path)) > 3
     too_long = r"a.xml:2: this line is longer than 100,000 bytes"
     with limits(longest_line=100_000), pytest.raises(DataError, match=too_long):
-        told(path)
+        event_tuples(path)

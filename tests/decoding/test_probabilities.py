@@ -29,7 +29,7 @@ settings_of = partial(test_losses.settings_of, variants=VARIANTS)
 random_scores = partial(test_losses.random_scores, learned=False)
 
 
-def label_chance(scores, settings, temperatures, b, i, j, h, label):
+def label_probability(scores, settings, temperatures, b, i, j, h, label):
     each = scores.labels.score_spans(b, i, j, h if settings.model.labeling == "head" else None)
     each = each / temperatures.label - temperatures.label_logit_offset
     if settings.loss.label == "softmax":
@@ -66,7 +66,7 @@ def by_hand(scores, b, n, settings, temperatures, known=(), forbidden=()):
                 if settings.model.mention == "labels":
                     each = [weight if at == 1 + k else 0.0 for at, weight in enumerate(each)]
                 elif settings.model.labeling == "head":
-                    chance = label_chance(scores, settings, temperatures, b, i, j, h, k)
+                    chance = label_probability(scores, settings, temperatures, b, i, j, h, k)
                     each = [weight * chance for weight in each]
             says[i, j] = each
             weight *= sum(each)
@@ -84,7 +84,7 @@ def by_hand(scores, b, n, settings, temperatures, known=(), forbidden=()):
                     elif given:  # it has no other label
                         chance = 0.0
                     else:
-                        chance = yes * label_chance(scores, settings, temperatures, b, i, j, h, l)
+                        chance = yes * label_probability(scores, settings, temperatures, b, i, j, h, l)
                     if (i, j) in never:
                         chance = 0.0
                 sums[i, j, l] = sums.get((i, j, l), 0.0) + weight * chance

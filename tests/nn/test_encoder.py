@@ -47,7 +47,7 @@ def test_families_of_encoders(tmp_path, family):
 
 
 @pytest.mark.parametrize("family", tiny.FAMILIES)
-def test_words_are_means_of_their_pieces(tmp_path, family):
+def test_words_are_means_of_their_subwords(tmp_path, family):
     model = tiny.model(tiny.encoder(tmp_path, family), "default", "encoder.word_shape_size=0").eval()
     words = ["ab", "c"]
     batch = model.collate([Sentence(words)])

@@ -64,13 +64,13 @@ def open_text(page, address, text=TEXT, **parts):
     page.wait_for_selector("#text[aria-busy=false] .e")
 
 
-def settle(page, text):
+def wait_for_text(page, text):
     """Wait until the server has read this text."""
     page.wait_for_selector(f"#length:text-is('{len(text):,} characters')", state="attached")
     page.wait_for_selector("#text[aria-busy=false]", timeout=60_000)
 
 
-def saved(page, format="json"):
+def download_entities(page, format="json"):
     """What the page downloads."""
     page.select_option("#format", format)
     with page.expect_download() as download:
@@ -89,13 +89,13 @@ def spans(document, threshold=0.0, known=()):
     ]
 
 
-def box(page, text):
+def find_box(page, text):
     return page.locator(f'#text .e[aria-label^="{text}:"]')
 
 
 def decide(page, text, action):
     """Click a box, and a button of its menu; wait for what changed."""
-    box(page, text).locator("> .label").last.click()
+    find_box(page, text).locator("> .label").last.click()
     page.locator("#menu").get_by_role("button", name=action, exact=True).click()
     page.wait_for_selector("#text[aria-busy=false]")
 
@@ -125,11 +125,11 @@ def test_typed_text_gets_boxes_as_in_the_library(page, address, pipeline):
     page.fill("#source", "")
     before = len(page.posts)
     page.locator("#source").press_sequentially(TEXT, delay=5)
-    settle(page, TEXT)
+    wait_for_text(page, TEXT)
     assert len(page.posts) - before < len(TEXT) / 2  # as the typist pauses, not at each key
     page.locator("#threshold").fill("0.3")
     library = pipeline(TEXT, threshold=LOWEST)
-    document = json.loads(saved(page))
+    document = json.loads(download_entities(page))
     assert spans(document) == spans(library.to_dict(), 0.3)
     assert spans(document)[0][:2] == (0, 1)  # the emoji is one code point
     drawn = page.locator("#text .e").evaluate_all(
@@ -152,9 +152,9 @@ def test_threshold_and_labels_need_no_request(page, address, pipeline):
     asked = len(page.posts)
     for threshold in ("0.05", "0.5", "0.9", "0.1"):
         page.locator("#threshold").fill(threshold)
-        assert spans(json.loads(saved(page))) == spans(library, float(threshold))
+        assert spans(json.loads(download_entities(page))) == spans(library, float(threshold))
     page.locator("#labels").get_by_role("button", name="GPE").click()
-    assert spans(json.loads(saved(page))) == [span for span in spans(library, 0.1) if span[2] != "GPE"]
+    assert spans(json.loads(download_entities(page))) == [span for span in spans(library, 0.1) if span[2] != "GPE"]
     page.locator("#probabilities").check()
     assert page.locator("#text .label i").first.is_visible()
     assert len(page.posts) == asked
@@ -172,15 +172,15 @@ def test_confirm_reject_add_and_undo(page, address, pipeline):
     original = expected()
     decide(page, "Berlin", "Confirm")
     known = [(*berlin, "GPE")]
-    assert spans(json.loads(saved(page))) == expected(known)
-    assert "confirmed" in box(page, "Berlin").get_attribute("aria-label")
+    assert spans(json.loads(download_entities(page))) == expected(known)
+    assert "confirmed" in find_box(page, "Berlin").get_attribute("aria-label")
     decide(page, "Berlin", "Reject")
-    assert spans(json.loads(saved(page))) == expected((), [berlin])
+    assert spans(json.loads(download_entities(page))) == expected((), [berlin])
     assert "− GPE “Berlin”" in page.inner_text("#changes")
     asked = len(page.posts)
     page.click("#undo")
     page.click("#undo")
-    assert spans(json.loads(saved(page))) == original
+    assert spans(json.loads(download_entities(page))) == original
     assert page.locator("#undo").is_disabled()
     assert len(page.posts) == asked  # answered before
 
@@ -190,15 +190,15 @@ def test_confirm_reject_add_and_undo(page, address, pipeline):
     start = TEXT.index("the mayor")
     mayor = (start, start + 9, "PER")
     others = [(start, start + 9, label) for label in pipeline.labels if label != "PER"]
-    assert mayor in (found := spans(json.loads(saved(page))))
+    assert mayor in (found := spans(json.loads(download_entities(page))))
     assert found == expected([mayor], others)
     assert "the mayor" in page.inner_text("#decisions")
 
     # Decisions move with edits elsewhere, and go with edits inside.
     page.locator("#source").press("Control+Home")
     page.keyboard.type("So: ")
-    settle(page, f"So: {TEXT}")
-    assert (start + 4, start + 13, "PER") in spans(json.loads(saved(page)))
+    wait_for_text(page, f"So: {TEXT}")
+    assert (start + 4, start + 13, "PER") in spans(json.loads(download_entities(page)))
     page.locator("#decisions").get_by_role("button", name="Withdraw").click()
     page.wait_for_selector("#decisions", state="hidden")
 
@@ -227,7 +227,7 @@ def test_a_selection_by_mouse_and_entities_that_cross(page, address):
     assert page.locator("#text .e").count() == 3  # the second is cut in two
     assert page.locator("#text .e.from, #text .e.on").count() == 2
     assert page.locator("#text .to-tree").count() == 0
-    ann = saved(page, "ann")
+    ann = download_entities(page, "ann")
     assert ann == "T1\tORG 0 7\tone two\nT2\tPER 4 13\ttwo three\n"
     area = page.evaluate(
         """() => { const node = document.createTreeWalker(document.getElementById("text"), 4);
@@ -257,9 +257,9 @@ def test_keyboard(page, address):
     page.wait_for_selector("#decisions:not([hidden])")
     page.wait_for_selector("#text[aria-busy=false]")
     assert page.evaluate("document.activeElement.classList.contains('e')")
-    assert box(page, focused).count() == 0
+    assert find_box(page, focused).count() == 0
     page.keyboard.press("Control+z")
-    box(page, focused).wait_for()
+    find_box(page, focused).wait_for()
     page.locator("#source").press("Control+Home")
     for _ in range(4):
         page.keyboard.press("Shift+ArrowRight")
@@ -270,13 +270,13 @@ def test_keyboard(page, address):
 def test_files(page, address, pipeline, tmp_path):
     text = TEXT.replace("mayor of", "mayor\nof")
     open_text(page, address, text, threshold=LOWEST)
-    document = json.loads(saved(page))
+    document = json.loads(download_entities(page))
     assert document == pipeline(text, threshold=LOWEST).to_dict()
-    line = saved(page, "jsonl")
+    line = download_entities(page, "jsonl")
     assert json.loads(line) == document
     assert line.count("\n") == 1
     for format in ("ann", "txt"):
-        (tmp_path / f"page.{format}").write_text(saved(page, format), "utf-8", newline="")
+        (tmp_path / f"page.{format}").write_text(download_entities(page, format), "utf-8", newline="")
     [read] = nestree.read(tmp_path, "brat")
     assert read.text == text
     found = [(entity.start, entity.end, set(entity.labels)) for entity in read.entities]
@@ -301,7 +301,7 @@ def test_links_keep_text_and_decisions_out_of_requests(page, browser, address):
     other.goto(link)
     other.wait_for_selector("#text[aria-busy=false] .e")
     assert other.input_value("#source") == TEXT
-    assert spans(json.loads(saved(other))) == spans(json.loads(saved(page)))
+    assert spans(json.loads(download_entities(other))) == spans(json.loads(download_entities(page)))
     assert not any("Berlin" in url for url in urls)
     other.close()
 
@@ -328,18 +328,18 @@ def test_a_long_text_does_not_freeze_the_page(page, address):
           source.value = text; source.dispatchEvent(new Event("input")); }""",
         text,
     )
-    settle(page, text)
+    wait_for_text(page, text)
     assert page.locator("#text .block").count() == 1 + text.count("\n\n")
     slide = """async value => { const slider = document.getElementById("threshold"), start = performance.now();
       slider.value = value; slider.dispatchEvent(new Event("input"));
       await new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)));
       return performance.now() - start; }"""
     assert min(page.evaluate(slide, value) for value in (0.2, 0.4, 0.1)) < 500  # milliseconds
-    assert len(json.loads(saved(page))["entities"]) > 1000
+    assert len(json.loads(download_entities(page))["entities"]) > 1000
     before = len(page.posts)
     page.locator("#source").press("Control+End")
     page.keyboard.type(" Omar")
-    settle(page, f"{text} Omar")
+    wait_for_text(page, f"{text} Omar")
     sent = [text for post in page.posts[before:] for text in post.post_data_json["texts"]]
     assert max(map(len, sent)) < 1000  # one paragraph only
     page.locator("#text .block").last.scroll_into_view_if_needed()
@@ -362,6 +362,6 @@ def test_server_gone_and_back_and_its_key(page, tiny_model, tmp_path):
         page.keyboard.press("Enter")
         page.wait_for_selector("#problem", state="hidden")
         page.wait_for_selector("#text[aria-busy=false] .block:not(.waiting) .e")
-        assert json.loads(saved(page))["text"] == f"{TEXT}Omar left. "
+        assert json.loads(download_entities(page))["text"] == f"{TEXT}Omar left. "
     expected = ("net::ERR", "status of 401")  # what the browser itself says of such requests
     page.errors[:] = [error for error in page.errors if not any(reason in error for reason in expected)]

@@ -237,7 +237,7 @@ def test_four_nested_tints_can_be_told_apart(mode):
 # Trees as SVG: every word, span, arc and entity is drawn in its place.
 
 
-def drawn(sentence):
+def parse_tree_svg(sentence):
     return ElementTree.fromstring(draw_svg(sentence))
 
 
@@ -246,7 +246,7 @@ def of_class(root, kind):
 
 
 def test_words_lines_arcs_and_brackets():
-    root = drawn(ARMY)
+    root = parse_tree_svg(ARMY)
     assert [word.text for word in of_class(root, "word")] == ["Iraqi", "army", "leaders"]
     assert [word.text for word in of_class(root, "head")] == ["army", "leaders"]
     assert [title.text for title in root.iter("title")] == [
@@ -263,7 +263,7 @@ def test_words_lines_arcs_and_brackets():
 
 def test_from_right_to_left():
     words = ["האוניברסיטה", "של", "חיפה"]
-    root = drawn(Sentence(words, tree=lexical_tree(3, random.Random(0))))
+    root = parse_tree_svg(Sentence(words, tree=lexical_tree(3, random.Random(0))))
     places = [float(word.get("x")) for word in of_class(root, "word")]
     assert places == sorted(places, reverse=True)
     assert all(word.get("textLength") for word in of_class(root, "word"))
@@ -276,7 +276,7 @@ def test_every_tree_fits_into_its_drawing(n):
         words = ["w" * rng.randint(1, 9) for _ in range(n)]
         entities = [Entity(w, w + 1, "a_long_label", score=0.5) for w in range(n) if rng.random() < 0.5]
         tree = lexical_tree(n, rng)
-        root = drawn(Sentence(words, entities, tree=tree))
+        root = parse_tree_svg(Sentence(words, entities, tree=tree))
         assert len(of_class(root, "arrow")) == len(list(root.iter("g"))) == n - 1
         wide, high = float(root.get("width")), float(root.get("height"))
         for text in root.iter("text"):

@@ -17,11 +17,11 @@ EPOCHS = 3
 def settings(tiny_encoder) -> Callable[..., Settings]:
     """Three epochs of several updates, with dropout, so that chance matters."""
 
-    def made(*changes: str) -> Settings:
+    def make_settings(*changes: str) -> Settings:
         short = f"training.epochs={EPOCHS}", "training.batch_words=15", "encoder.dropout=0.1"
         return tiny.settings("default", f"encoder.path={tiny_encoder}", *short, *changes)
 
-    return made
+    return make_settings
 
 
 @pytest.fixture(scope="session")

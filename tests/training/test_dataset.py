@@ -20,25 +20,25 @@ def documents(*sentences: Sentence) -> list[Document]:
     return [Document((sentence,)) for sentence in sentences]
 
 
-def numbered(count: int, per_document: int = 1) -> list[Document]:
+def make_documents(count: int, per_document: int = 1) -> list[Document]:
     sentences = [Sentence((f"w{k}", "x"), [Entity(0, 1, "A")]) for k in range(count)]
     starts = range(0, count, per_document)
     return [Document(tuple(sentences[k : k + per_document]), id=f"d{k}") for k in starts]
 
 
 def test_dev_data_is_split_by_seed_and_document_from_complete_sentences():
-    first, again, other = (make_corpus(numbered(100), None, seed=seed) for seed in (1, 1, 2))
+    first, again, other = (make_corpus(make_documents(100), None, seed=seed) for seed in (1, 1, 2))
     assert (len(first.train), len(first.dev)) == (85, 15)
     assert not set(first.train) & set(first.dev)
     assert first.dev == again.dev != other.dev
     assert "15 sentences (15 %" in first.notes[0]
-    split = make_corpus(numbered(100, per_document=5), None, seed=1)
-    document = {sentence: d.id for d in numbered(100, 5) for sentence in d.sentences}
+    split = make_corpus(make_documents(100, per_document=5), None, seed=1)
+    document = {sentence: d.id for d in make_documents(100, 5) for sentence in d.sentences}
     assert not {document[s] for s in split.train} & {document[s] for s in split.dev}
     with pytest.raises(TrainingError, match=r"too little to set dev data aside: 3 sentences. Name"):
-        make_corpus(numbered(3), None, seed=1)
-    partial = [replace(s, complete=False) for d in numbered(40) for s in d.sentences]
-    mixed = [*numbered(40), *(Document((s,), id=f"p{k}") for k, s in enumerate(partial))]
+        make_corpus(make_documents(3), None, seed=1)
+    partial = [replace(s, complete=False) for d in make_documents(40) for s in d.sentences]
+    mixed = [*make_documents(40), *(Document((s,), id=f"p{k}") for k, s in enumerate(partial))]
     for documents_ in (mixed, [replace(d, id=None) for d in mixed]):
         data = make_corpus(documents_, None, seed=1)
         assert (len(data.train), len(data.dev)) == (74, 6)
@@ -119,7 +119,7 @@ def test_fingerprint():
 
 
 def test_small_data_gets_smaller_batches_and_more_epochs(settings):
-    small = make_corpus(numbered(100), numbered(10), seed=1)  # 200 words
+    small = make_corpus(make_documents(100), make_documents(10), seed=1)  # 200 words
     usual = settings("training.epochs=10", "training.batch_words=800", "training.rho=0.5")
     adapted, data = adapt_to_small_data(usual, small)
     assert adapted.training.batch_words == 150
@@ -129,7 +129,7 @@ def test_small_data_gets_smaller_batches_and_more_epochs(settings):
         "150 words instead of 10 with 800; rho = 0.03 instead of 0.5. To decide"
     )
     assert adapted.training.rho == 0.03
-    medium = make_corpus(numbered(20_000), numbered(10), seed=1)  # 40,000 words
+    medium = make_corpus(make_documents(20_000), make_documents(10), seed=1)  # 40,000 words
     adapted, data = adapt_to_small_data(settings("training.epochs=10", "training.batch_words=2000"), medium)
     assert (adapted.training.batch_words, adapted.training.epochs, data.passes) == (1000, 10, 1)
     accumulating = replace(usual, training=replace(usual.training, gradient_accumulation=4))

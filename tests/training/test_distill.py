@@ -38,7 +38,7 @@ def teacher(folder, seed: int, labels: list[str], *changes: str) -> Recognizer:
     return model
 
 
-def lessons(teachers: list[Recognizer], texts: list[Sentence] = TEXTS) -> Teachers:
+def teachers_of_texts(teachers: list[Recognizer], texts: list[Sentence] = TEXTS) -> Teachers:
     size = len(texts)
     return Teachers(tuple(teachers), tuple(LABELS), texts, [False] * size, [True] * size, 0.0)
 
@@ -92,17 +92,17 @@ def table_of(model: Recognizer, scores: Scores, b: int, n: int) -> Tensor:
 @pytest.mark.parametrize(("kind", "teachers"), [("sigmoid", 2), ("ranking", 1), ("softmax", 2)])
 def test_cross_entropy_and_gradient_equal_those_over_all_labelled_trees(tiny_encoder, kind, teachers):
     orders = {1: LABELS, 2: LABELS[::-1]}
-    made = [teacher(tiny_encoder, k + 1, orders[k + 1], f"loss.label={kind}") for k in range(teachers)]
+    models = [teacher(tiny_encoder, k + 1, orders[k + 1], f"loss.label={kind}") for k in range(teachers)]
     settings = tiny.settings("default", f"loss.label={kind}", "model.head_prior=false")
     scores = student_scores(TEXTS)
-    given = lessons(made)
-    batch = given.attach(made[0].collate(TEXTS), range(len(TEXTS)))
+    given = teachers_of_texts(models)
+    batch = given.attach(models[0].collate(TEXTS), range(len(TEXTS)))
     losses = compute_losses(scores, batch.gold, settings, given.targets(batch))
     expected = torch.zeros((), dtype=torch.float64)
     for b in range(len(TEXTS)):
         softmax, n = kind == "softmax", len(TEXTS[b].words)
         own = log_probabilities(scores, b, scores.labels.heads[b], Temperatures(), softmax)
-        for model in made:
+        for model in models:
             with torch.no_grad():
                 said = model(model.collate_words(TEXTS))
                 true = log_probabilities(said, b, table_of(model, said, b, n), TEMPERATURES, softmax).exp()
@@ -121,7 +121,7 @@ def test_trees_alone_diverge_by_what_treecrf_says(tiny_encoder):
     model = teacher(tiny_encoder, 3, LABELS)
     model.temperatures = Temperatures()
     texts = [Sentence(["the", "mayor", "of", "Lisbon", "met", "police", "in", "Oslo"]), TEXTS[2]]
-    given = lessons([model], texts)
+    given = teachers_of_texts([model], texts)
     batch = given.attach(model.collate(texts), range(len(texts)))
     targets = given.targets(batch)
     zeros = {name: torch.zeros_like(getattr(targets, name)) for name in ("weights", "labels")}

@@ -145,13 +145,13 @@ def test_runs_of_an_experiment_that_was_killed_are_waited_for(runs, stubs):
         time.sleep(0.01)
     said: list[str] = []
 
-    def tell(line: str) -> None:
+    def log_line(line: str) -> None:
         said.append(line)
         if len(said) == 2:
             for spec in runs[:2]:
                 (spec.folder / "go").touch()
 
-    assert list(run_all(runs[:2], 2, tell)) == []
+    assert list(run_all(runs[:2], 2, log_line)) == []
     for process in left:
         process.wait()
     assert said[:2] == [f"waiting   {spec.name}: another process is training it" for spec in runs[:2]]

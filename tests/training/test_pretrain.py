@@ -121,7 +121,7 @@ def test_the_same_seed_gives_the_same_encoder(tiny_encoder, tmp_path):
     assert not torch.equal(a, before)
 
 
-def never():
+def unread_sentences():
     raise AssertionError("nothing is read before all else is checked")
     yield
 
@@ -129,10 +129,10 @@ def never():
 def test_errors_are_found_before_anything_is_read(tiny_encoder, tmp_path, tiny_model):
     (tmp_path / "file").write_text("mine")
     with pytest.raises(InputError, match="is a file, and a directory is needed"):
-        pretrain(str(tiny_encoder), never(), tmp_path / "file", device="cpu")
+        pretrain(str(tiny_encoder), unread_sentences(), tmp_path / "file", device="cpu")
     assert (tmp_path / "file").read_text() == "mine"
     with pytest.raises(InputError, match="is a model of nestree"):
-        pretrain(str(tiny_model), never(), tmp_path / "new", device="cpu")
+        pretrain(str(tiny_model), unread_sentences(), tmp_path / "new", device="cpu")
     tokenizer, network = load_tokenizer(str(tiny_encoder)), load_pretrained(str(tiny_encoder))
     tokenizer.mask_token = None
     with pytest.raises(InputError, match="has no mask token"):

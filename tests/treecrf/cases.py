@@ -18,8 +18,8 @@ def lexical(
     lengths: Sequence[int], n: int | None = None, *, std: float = 1.0, seed: int = 0, head: bool = True
 ) -> LexicalPotentials:
     """Normal scores in float64 for sentences of these lengths."""
-    made = LexicalPotentials(*normal_scores(lengths, n, std, seed))
-    return made if head else made._replace(head=None)
+    potentials = LexicalPotentials(*normal_scores(lengths, n, std, seed))
+    return potentials if head else potentials._replace(head=None)
 
 
 def plain(lengths: Sequence[int], n: int | None = None, *, std: float = 1.0, seed: int = 0) -> PlainPotentials:
@@ -149,20 +149,20 @@ class Case:
     def potentials(self, device: str = "cpu", seed: int = 0) -> Potentials:
         """In the type of the case; NaN in the padding."""
         make = lexical if self.kind == "lexical" else plain
-        made = make(self.lengths, self.n, std=self.std, seed=sum(self.lengths) + seed)
+        potentials = make(self.lengths, self.n, std=self.std, seed=sum(self.lengths) + seed)
         if self.kind == "lexical":
-            made = made if self.head else made._replace(head=None)
-            made = made if self.inherit else made._replace(inherit=made.inherit * 0)
+            potentials = potentials if self.head else potentials._replace(head=None)
+            potentials = potentials if self.inherit else potentials._replace(inherit=potentials.inherit * 0)
             for b, length in enumerate(self.lengths):
                 if self.mute and length > 2:
-                    made.arc[b, length // 2] = -torch.inf
+                    potentials.arc[b, length // 2] = -torch.inf
         if self.whole:
-            made = type(made)(*(None if t is None else t.round() for t in made))
-        made = to(made, device, self.dtype)
+            potentials = type(potentials)(*(None if t is None else t.round() for t in potentials))
+        potentials = to(potentials, device, self.dtype)
         if self.observed:
             spans = [nested(length) for length in self.lengths]
-            made = to(observe(made, spans, self.lengths), self.dtype)
-        return made
+            potentials = to(observe(potentials, spans, self.lengths), self.dtype)
+        return potentials
 
 
 def nested(length: int) -> list[tuple[int, int]]:

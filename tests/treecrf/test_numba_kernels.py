@@ -40,20 +40,20 @@ def test_no_foreign_memory_is_read_or_written(monkeypatch):
     arrays = numba_kernels.as_arrays(lexical([5, 3]), torch.tensor([5, 3]))
     for array in (arrays.span, arrays.arc, arrays.root):
         assert array.base.size == array.size + numba_kernels.SIMD_SLACK
-    made = []
+    borders = []
 
     def guarded(*shape, dtype=np.float64):
         size, item = math.prod(shape) * np.dtype(dtype).itemsize, 64
         memory = np.full(size + 2 * item, 0xA5, np.uint8)
-        made.append((memory[:item], memory[item + size :]))
+        borders.append((memory[:item], memory[item + size :]))
         return memory[item : item + size].view(dtype).reshape(shape)
 
     monkeypatch.setattr(numba_kernels, "buffer", guarded)
     for kind in KINDS.values():
         passes(kind(), LENGTHS)
         passes(rows(kind(), 3, 1), [1])
-    assert made
-    for before, after in made:
+    assert borders
+    for before, after in borders:
         assert (before == 0xA5).all()
         assert (after == 0xA5).all()
 

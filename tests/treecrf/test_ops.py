@@ -224,10 +224,10 @@ def test_autocast_on_cuda_changes_nothing():
     given = leaves(to(single(), "cuda"))
     expected = log_partition(given, LENGTHS)
     with torch.autocast("cuda", dtype=torch.bfloat16):
-        made = torch.nn.functional.linear(torch.ones(2, 3, device="cuda"), torch.ones(4, 3, device="cuda"))
-        assert made.dtype == torch.bfloat16
+        root = torch.nn.functional.linear(torch.ones(2, 3, device="cuda"), torch.ones(4, 3, device="cuda"))
+        assert root.dtype == torch.bfloat16
         found = log_partition(given, LENGTHS)
-        halved = log_partition(given._replace(root=made), LENGTHS)
+        halved = log_partition(given._replace(root=root), LENGTHS)
         found.sum().backward()
     assert torch.equal(found, expected)
     assert halved.dtype == torch.float32

@@ -49,19 +49,19 @@ def batches(draw, dtype: torch.dtype = torch.float64, kinds=("lexical", "plain")
     n = max(lengths) + draw(some.integers(0, 3))
     std, seed = draw(some.sampled_from([0.0, 0.01, 1.0, 15.0])), draw(some.integers(0, 2**31))
     if draw(some.sampled_from(kinds)) == "lexical":
-        made = lexical(lengths, n, std=std, seed=seed, head=draw(some.booleans()))
+        potentials = lexical(lengths, n, std=std, seed=seed, head=draw(some.booleans()))
         if draw(some.booleans()):
             # Forbid some arcs that point to the left: trees whose heads are all leftmost remain.
             generator = torch.Generator().manual_seed(seed)
             left = torch.ones(n, n, dtype=torch.bool).tril(-1)
             forbidden = left & (torch.rand(len(lengths), n, n, generator=generator) < 0.5)
-            made = made._replace(arc=made.arc.masked_fill(forbidden, -torch.inf))
+            potentials = potentials._replace(arc=potentials.arc.masked_fill(forbidden, -torch.inf))
     else:
-        made = plain(lengths, n, std=std, seed=seed)
+        potentials = plain(lengths, n, std=std, seed=seed)
     observed = [draw(nested_spans(0, length)) for length in lengths] if draw(some.booleans()) else []
     if observed:
-        made = observe(made, observed, lengths)
-    return Batch(to(made, dtype), lengths, observed)
+        potentials = observe(potentials, observed, lengths)
+    return Batch(to(potentials, dtype), lengths, observed)
 
 
 def near(found, expected, size=1.0) -> bool:

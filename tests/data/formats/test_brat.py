@@ -10,7 +10,7 @@ from nestree.types import Document, Entity, Sentence
 from .reading import converted, documents, phrases, spans
 
 
-def made(folder, text, *annotations):
+def write_brat_folder(folder, text, *annotations):
     folder.mkdir(exist_ok=True)
     (folder / "a.txt").write_bytes(text.encode())
     (folder / "a.ann").write_bytes("".join(line + "\n" for line in annotations).encode())
@@ -42,7 +42,7 @@ def test_the_fixture_counted_by_hand():
 
 
 def test_one_document_by_the_name_of_either_file(tmp_path):
-    folder = made(tmp_path / "x", "Maya Ortiz spoke.", "T1\tPER 0 10\tMaya Ortiz")
+    folder = write_brat_folder(tmp_path / "x", "Maya Ortiz spoke.", "T1\tPER 0 10\tMaya Ortiz")
     for name in ("a.txt", "a.ann"):
         ((document,), _) = documents(folder / name)
         assert (document.id, phrases(document.sentences[0])) == ("a", [("Maya Ortiz", "PER")])
@@ -59,7 +59,7 @@ def test_one_document_by_the_name_of_either_file(tmp_path):
 )
 def test_line_ends_of_two_characters(tmp_path, end, start, counted):
     annotations = (f"T1\tPER {start} {start + 10}\tMaya Ortiz\r", f"T2\tX 6 {start + 4}\tline. Maya")
-    folder = made(tmp_path / "x", f"First line.{end}Maya Ortiz spoke.{end}", *annotations)
+    folder = write_brat_folder(tmp_path / "x", f"First line.{end}Maya Ortiz spoke.{end}", *annotations)
     ((document,), report) = documents(folder)
     assert [e.text.split() for e in document.entities] == [["line.", "Maya"], ["Maya", "Ortiz"]]
     counts = {what: times for what, times in report.counts.items() if "offsets" in what}
@@ -69,11 +69,11 @@ def test_line_ends_of_two_characters(tmp_path, end, start, counted):
 
 def test_mentions_broken_over_two_lines(tmp_path):
     text, second = "Ann\nRose Li left.", "T2\tPER 9 11\tLi"
-    (document,), report = documents(made(tmp_path / "x", text, "T1\tPER 0 11\tAnn\nRose Li", second))
+    (document,), report = documents(write_brat_folder(tmp_path / "x", text, "T1\tPER 0 11\tAnn\nRose Li", second))
     assert [e.text for e in document.entities] == ["Ann\nRose Li", "Li"]
     assert report.counts["lines that continue the text of the annotation before"] == 1
     with pytest.raises(DataError, match=r"a.ann:1: the annotation says 'Ann Ross Li', but"):
-        documents(made(tmp_path / "x", text, "T1\tPER 0 11\tAnn\nRoss Li"))
+        documents(write_brat_folder(tmp_path / "x", text, "T1\tPER 0 11\tAnn\nRoss Li"))
 
 
 @pytest.mark.parametrize("moved", [0, 1])
@@ -83,20 +83,20 @@ def test_byte_order_marks(tmp_path, moved, start):
     phrase = "\ufeffMaya Ortiz" if moved and not start else "Maya Ortiz"
     begin = 0 if not start else start + moved
     annotation = f"T1\tPER {begin} {start + 10 + moved}\t{phrase}"
-    ((document,), report) = documents(made(tmp_path / "x", "\ufeff" + text, annotation))
+    ((document,), report) = documents(write_brat_folder(tmp_path / "x", "\ufeff" + text, annotation))
     assert document.text == text
     assert phrases(document.sentences[-1]) == [("Maya Ortiz", "PER")]
     counted = "offsets count the byte order mark: left out, and offsets moved by one"
     assert report.counts == ({counted: 1} if moved else {})
     with pytest.raises(DataError, match="at its offsets"):
-        documents(made(tmp_path / "x", text, "T1\tPER 1 11\tMaya Ortiz"))
+        documents(write_brat_folder(tmp_path / "x", text, "T1\tPER 1 11\tMaya Ortiz"))
 
 
 def test_annotations_without_their_text_or_with_endless_offsets(tmp_path):
-    _, report = documents(made(tmp_path / "x", "Maya Ortiz spoke.", "T1\tPER 0 10"))
+    _, report = documents(write_brat_folder(tmp_path / "x", "Maya Ortiz spoke.", "T1\tPER 0 10"))
     assert report.counts == {"annotations without their text: not compared": 1}
     with pytest.raises(DataError, match=r"a\.ann:1: these are not offsets"):
-        documents(made(tmp_path / "x", "Maya Ortiz spoke.", "T1\tPER 0 " + "9" * 5000 + "\tMaya"))
+        documents(write_brat_folder(tmp_path / "x", "Maya Ortiz spoke.", "T1\tPER 0 " + "9" * 5000 + "\tMaya"))
 
 
 def test_folders_that_are_no_brat_data(tmp_path):

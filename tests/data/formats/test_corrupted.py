@@ -26,7 +26,7 @@ MEANINGFUL = [
 ]
 
 
-def damaged(data: bytes, chance: random.Random) -> bytes:
+def corrupt(data: bytes, chance: random.Random) -> bytes:
     """One of: some bytes are others, the end or a piece is cut off, something is inserted, a piece is there twice."""
     data = data or b"\n"
     at, length = chance.randrange(len(data) + 1), chance.choice([1, 1, 2, 5, 40])
@@ -56,7 +56,7 @@ def put(path: Path, data: bytes) -> None:
         file.truncate()
 
 
-def made(path: Path, name: str) -> Path:
+def write_example(path: Path, name: str) -> Path:
     """A small file of a format that can be written."""
     entities = [Entity(0, 4, "ORG", head=1, score=0.5), Entity(3, 4, "GPE"), Entity(2, 6, "X")]
     first = Sentence(["The", "bank", "of", "Rome", "&", "Söhne", "."], entities, id="s")
@@ -77,7 +77,7 @@ MADE |= {"jsonl": ["a.jsonl.gz", "b.jsonl"]}
 def originals(folder: Path, name: str) -> list[tuple[Path, dict[str, object]]]:
     """Small files of a format, in `folder`, and the options to read them with."""
     files = [Path(shutil.copy(file, folder)) for file in sorted(FIXTURES.glob(FIXTURES_OF.get(name, "none")))]
-    files += [made(folder / file, name) for file in MADE.get(name, ())]
+    files += [write_example(folder / file, name) for file in MADE.get(name, ())]
     match name:
         case "ace":
             files = [Path(shutil.copytree(FIXTURES / "ace" / "timex2norm", folder / "ace"))]
@@ -131,7 +131,7 @@ def test_damaged_files_give_data_or_a_data_error(tmp_path, name):
         inside = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
         file = chance.choice(inside)
         before = file.read_bytes()
-        after = damaged(before, chance)
+        after = corrupt(before, chance)
         put(file, after)
         outcomes[outcome(path, name, options, chance, tmp_path)] += 1
         put(file, before)

@@ -25,18 +25,18 @@ def doc(**more):
     return Doc(VOCAB, words=WORDS, spaces=SPACES, **more)
 
 
-def kept(folder, *docs, **options):
+def write_and_read(folder, *docs, **options):
     path = folder / "a.spacy"
     DocBin(store_user_data=True, docs=docs).to_disk(path)
     return documents(path, **options)
 
 
 def test_all_groups_of_spans_are_read_and_blanks_are_no_words(tmp_path):
-    made = doc()
-    made.spans["sc"] = [Span(made, 0, 4, "ORG", kb_id="Q1"), Span(made, 3, 5, "GPE")]
-    made.spans["other"] = [Span(made, 1, 6, "ODD"), Span(made, 4, 5, "BLANK")]
-    made.ents = [Span(made, 3, 4, "GPE")]
-    (document,), report = kept(tmp_path, made)
+    spacy_doc = doc()
+    spacy_doc.spans["sc"] = [Span(spacy_doc, 0, 4, "ORG", kb_id="Q1"), Span(spacy_doc, 3, 5, "GPE")]
+    spacy_doc.spans["other"] = [Span(spacy_doc, 1, 6, "ODD"), Span(spacy_doc, 4, 5, "BLANK")]
+    spacy_doc.ents = [Span(spacy_doc, 3, 4, "GPE")]
+    (document,), report = write_and_read(tmp_path, spacy_doc)
     assert document.text == "The Bank of Rome\n\nclosed 🙂."
     assert [s.words for s in document.sentences] == [("The", "Bank", "of", "Rome", "closed", "🙂", ".")]
     expected = {"ORG": "The Bank of Rome", "GPE": "Rome", "ODD": "Bank of Rome\n\nclosed"}
@@ -51,45 +51,48 @@ def test_all_groups_of_spans_are_read_and_blanks_are_no_words(tmp_path):
 
 
 def test_a_key_chooses_a_group_or_the_ents(tmp_path):
-    made = doc()
-    made.spans["sc"] = [Span(made, 0, 4, "ORG")]
-    made.ents = [Span(made, 3, 4, "GPE")]
-    (document,), _ = kept(tmp_path, made, key="sc")
+    spacy_doc = doc()
+    spacy_doc.spans["sc"] = [Span(spacy_doc, 0, 4, "ORG")]
+    spacy_doc.ents = [Span(spacy_doc, 3, 4, "GPE")]
+    (document,), _ = write_and_read(tmp_path, spacy_doc, key="sc")
     assert [phrases(s) for s in document.sentences] == [[("The Bank of Rome", "ORG")], []]
-    assert [phrases(s) for s in kept(tmp_path, made, key="ents")[0][0].sentences] == [[("Rome", "GPE")], []]
+    assert [phrases(s) for s in write_and_read(tmp_path, spacy_doc, key="ents")[0][0].sentences] == [
+        [("Rome", "GPE")],
+        [],
+    ]
     with pytest.raises(DataError, match=r"a.spacy, document 1: there is no span group called 'x', only sc\."):
-        kept(tmp_path, made, key="x")
+        write_and_read(tmp_path, spacy_doc, key="x")
     plain = doc()
     plain.ents = [Span(plain, 0, 4, "ORG")]
-    (document,), report = kept(tmp_path, plain)
+    (document,), report = write_and_read(tmp_path, plain)
     assert phrases(document.sentences[0]) == [("The Bank of Rome", "ORG")]
     assert report.counts == {}
 
 
 def test_sentences_and_scores_are_those_of_spacy(tmp_path):
-    made = doc(sent_starts=[True, False, True, False, True, False, False, False])
-    (document,), _ = kept(tmp_path, made)
+    spacy_doc = doc(sent_starts=[True, False, True, False, True, False, False, False])
+    (document,), _ = write_and_read(tmp_path, spacy_doc)
     assert [len(s.words) for s in document.sentences] == [2, 2, 3]
-    made = doc()
-    spans = [Span(made, 0, 4, "ORG"), Span(made, 3, 4, "GPE")]
-    made.spans["sc"] = SpanGroup(made, name="sc", spans=spans, attrs={"scores": numpy.array([0.5, 0.25])})
-    (document,), _ = kept(tmp_path, made)
+    spacy_doc = doc()
+    spans = [Span(spacy_doc, 0, 4, "ORG"), Span(spacy_doc, 3, 4, "GPE")]
+    spacy_doc.spans["sc"] = SpanGroup(spacy_doc, name="sc", spans=spans, attrs={"scores": numpy.array([0.5, 0.25])})
+    (document,), _ = write_and_read(tmp_path, spacy_doc)
     assert [e.score for e in document.sentences[0].entities] == [0.5, 0.25]
 
 
 def test_heads_come_from_the_parse_punctuation_aside(tmp_path):
-    made = doc(heads=[1, 5, 1, 2, 5, 5, 5, 5], deps=["dep"] * 8)
-    made.spans["sc"] = [Span(made, 0, 4, "ORG"), Span(made, 6, 8, "TWO"), Span(made, 0, 1, "ONE")]
-    (document,), report = kept(tmp_path, made)
+    spacy_doc = doc(heads=[1, 5, 1, 2, 5, 5, 5, 5], deps=["dep"] * 8)
+    spacy_doc.spans["sc"] = [Span(spacy_doc, 0, 4, "ORG"), Span(spacy_doc, 6, 8, "TWO"), Span(spacy_doc, 0, 1, "ONE")]
+    (document,), report = write_and_read(tmp_path, spacy_doc)
     entities = document.sentences[0].entities
     assert [(e.label, e.head, e.heads) for e in entities] == [("ORG", 1, ()), ("TWO", 5, ()), ("ONE", 0, ())]
     assert report.counts["heads taken from the dependency parse"] == 3
-    (document,), report = kept(tmp_path, made, heads="none")
+    (document,), report = write_and_read(tmp_path, spacy_doc, heads="none")
     assert [e.head for e in document.sentences[0].entities] == [None] * 3
     assert report.counts == {}
-    made = doc(heads=[5, 5, 5, 5, 5, 5, 5, 5], deps=["dep"] * 8)
-    made.spans["sc"] = [Span(made, 0, 3, "ORG")]
-    (document,), _ = kept(tmp_path, made)
+    spacy_doc = doc(heads=[5, 5, 5, 5, 5, 5, 5, 5], deps=["dep"] * 8)
+    spacy_doc.spans["sc"] = [Span(spacy_doc, 0, 3, "ORG")]
+    (document,), _ = write_and_read(tmp_path, spacy_doc)
     assert document.sentences[0].entities[0].heads == (0, 1, 2)
 
 
@@ -117,9 +120,9 @@ def test_what_is_written_comes_back_whole_without_a_pickle(tmp_path, monkeypatch
     assert back == some
     assert back[0].sentences[0].entities[1].extra == {"id": "7", "kb_id": "Q"}
     assert (report.counts, reading.counts) == ({}, {})
-    (made, *_) = DocBin().from_disk(tmp_path / "b.spacy").get_docs(VOCAB)
-    assert made.text == TEXT
-    labelled = [(span.text, span.label_) for span in made.spans["sc"]]
+    (spacy_doc, *_) = DocBin().from_disk(tmp_path / "b.spacy").get_docs(VOCAB)
+    assert spacy_doc.text == TEXT
+    labelled = [(span.text, span.label_) for span in spacy_doc.spans["sc"]]
     assert labelled == [("Do  n't", "X"), ("Do", "Y"), ("go 🙂", "Z")]
 
 
