@@ -1,5 +1,6 @@
 """The bundled model: installed with the package, small enough, and it finds entities."""
 
+import gc
 import tomllib
 from itertools import islice
 from pathlib import Path
@@ -9,6 +10,7 @@ import torch
 
 from nestree import checkpoint
 from nestree.data import formats
+from nestree.errors import ModelError
 from nestree.evaluation import evaluate
 from nestree.pipeline import load
 
@@ -51,6 +53,19 @@ def test_it_finds_nested_entities(bundled):
     assert all(e.head is not None and 0 < e.score <= 1 for e in found)
     assert max(e.depth for e in found) >= 1
     assert all(ner.labels.values())  # its card describes every label
+
+
+@pytest.mark.parametrize("collecting", [True, False])
+def test_loading_leaves_the_garbage_collector_as_it_was(bundled, collecting, tmp_path):
+    (gc.enable if collecting else gc.disable)()
+    try:
+        load(bundled, "cpu")
+        assert gc.isenabled() is collecting
+        with pytest.raises(ModelError):
+            load(tmp_path, "cpu")
+        assert gc.isenabled() is collecting
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("precision", ["float32", "auto"])
