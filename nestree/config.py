@@ -327,36 +327,36 @@ def check_combinations(settings: Settings) -> None:
     has_trees, has_heads = model.structure != "none", model.structure == "lexical"
     by_head, yes_no = model.labeling == "head", model.mention == "yes-no"
     odd_sizes = model.mlp_size % 2 or (model.labeling == "span" and model.label_mlp_size % 2)
-    wrong = ""
+    problem = ""
     if model.mention == "labels" and model.labeling != "none":
-        wrong = 'model.mention = "labels" gives labels in stage one; model.labeling must then be "none".'
+        problem = 'model.mention = "labels" gives labels in stage one; model.labeling must then be "none".'
     elif model.mention != "labels" and model.labeling == "none":
-        wrong = f'model.mention = "{model.mention}" gives no labels; model.labeling must be "span" or "head".'
+        problem = f'model.mention = "{model.mention}" gives no labels; model.labeling must be "span" or "head".'
     elif model.mention == "score" and not has_trees:
-        wrong = 'model.mention = "score" only ranks trees; without trees it must be "yes-no" or "labels".'
+        problem = 'model.mention = "score" only ranks trees; without trees it must be "yes-no" or "labels".'
     elif by_head and not (has_heads and yes_no):
-        wrong = 'model.labeling = "head" needs model.structure = "lexical" and model.mention = "yes-no".'
+        problem = 'model.labeling = "head" needs model.structure = "lexical" and model.mention = "yes-no".'
     elif encoder.lstms == 4 and not encoder.lstm_layers:
-        wrong = "encoder.lstms = 4 needs encoder.lstm_layers of 1 or more."
+        problem = "encoder.lstms = 4 needs encoder.lstm_layers of 1 or more."
     elif encoder.lstms == 4 and not by_head:
-        wrong = 'encoder.lstms = 4 needs all four kinds of scores: model.labeling = "head".'
+        problem = 'encoder.lstms = 4 needs all four kinds of scores: model.labeling = "head".'
     elif model.head_prior and not has_heads:
-        wrong = 'model.head_prior is about heads, which only model.structure = "lexical" has.'
+        problem = 'model.head_prior is about heads, which only model.structure = "lexical" has.'
     elif model.rotary and odd_sizes:
-        wrong = "model.rotary needs an even model.mlp_size and, for labels of spans, model.label_mlp_size."
+        problem = "model.rotary needs an even model.mlp_size and, for labels of spans, model.label_mlp_size."
     elif loss.joint and not by_head:
-        wrong = 'loss.joint needs model.labeling = "head"; without heads it equals two losses.'
+        problem = 'loss.joint needs model.labeling = "head"; without heads it equals two losses.'
     elif (loss.head_sharing_penalty or decoding.head_sharing_penalty) and not has_heads:
-        wrong = 'head_sharing_penalty, in loss and decoding, needs heads: model.structure = "lexical".'
+        problem = 'head_sharing_penalty, in loss and decoding, needs heads: model.structure = "lexical".'
     elif loss.gold_heads and not has_heads:
-        wrong = 'loss.gold_heads needs heads: model.structure = "lexical".'
+        problem = 'loss.gold_heads needs heads: model.structure = "lexical".'
     elif loss.hard_negatives and not yes_no:
-        wrong = 'loss.hard_negatives needs model.mention = "yes-no".'
+        problem = 'loss.hard_negatives needs model.mention = "yes-no".'
     elif loss.entropy_weight and not has_trees:
-        wrong = 'loss.entropy_weight is about trees; model.structure must not be "none".'
+        problem = 'loss.entropy_weight is about trees; model.structure must not be "none".'
     elif decoding.method == "viterbi" and not has_trees:
-        wrong = 'decoding.method must be "spans" or "mbr" where model.structure is "none".'
+        problem = 'decoding.method must be "spans" or "mbr" where model.structure is "none".'
     elif decoding.method == "spans" and model.mention == "score":
-        wrong = 'decoding.method = "spans" needs model.mention = "yes-no" or "labels".'
-    if wrong:
-        raise ConfigError(wrong)
+        problem = 'decoding.method = "spans" needs model.mention = "yes-no" or "labels".'
+    if problem:
+        raise ConfigError(problem)

@@ -59,8 +59,8 @@ def inside_outside(
                 head = leaves.span.new_zeros(*leaves.span.shape, leaves.root.shape[1]).requires_grad_()
             leaves = leaves._replace(head=head if heads or head is None else head.detach())
         log_z, _ = inside(leaves, lengths)
-        wanted = [t for t in leaves if t is not None and t.requires_grad]
-        gradients = iter(torch.autograd.grad(log_z.sum(), wanted, create_graph=create_graph, materialize_grads=True))
+        inputs = [t for t in leaves if t is not None and t.requires_grad]
+        gradients = iter(torch.autograd.grad(log_z.sum(), inputs, create_graph=create_graph, materialize_grads=True))
         marginals = map_tensors(leaves, lambda t: next(gradients) if t.requires_grad else None)
     if create_graph:
         return log_z, marginals
