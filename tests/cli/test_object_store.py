@@ -13,7 +13,7 @@ pytest.importorskip("pyarrow")
 from nestree.data.object_store import open_store
 from nestree.predict_files import LOG_FOLDER
 from tests.cli.run import refuse
-from tests.cli.test_predict import folder_of_texts, predicted, written
+from tests.cli.test_predict import folder_of_texts, predicted, read_folder
 from tests.cli.test_predict_files import entities_and_scores, many_files, start_slowly
 
 
@@ -30,7 +30,7 @@ def test_the_bytes_are_those_of_a_folder(s3, tiny_model, tmp_path, to):
         (source / f"{name}.txt").write_text("Lisbon and Oslo.")
     predicted(tiny_model, source, "--out", tmp_path / "out", "--to", to)
     predicted(tiny_model, source, "--out", f"{s3}/b y%41t#es/{to}/", "--to", to)
-    assert objects(f"{s3}/b y%41t#es/{to}") == written(tmp_path / "out")
+    assert objects(f"{s3}/b y%41t#es/{to}") == read_folder(tmp_path / "out")
 
 
 def test_one_file(s3, tiny_model, tmp_path):

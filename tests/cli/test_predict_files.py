@@ -17,7 +17,7 @@ from nestree.pipeline import Pipeline, count_words
 from nestree.predict_files import LOCK_FILE, LOG_FILE
 from tests import tiny
 from tests.cli.run import nestree, refuse
-from tests.cli.test_predict import TEXT, folder_of_texts, predicted, written
+from tests.cli.test_predict import TEXT, folder_of_texts, predicted, read_folder
 from tests.tiny import write_text
 
 
@@ -65,7 +65,7 @@ def predicting(model: Path, source: Path, out: Path, predict_files: int) -> mult
 
 def entities_and_scores(folder: Path) -> tuple[dict[str, object], list[float]]:
     """What was written, by file, without scores; and all scores."""
-    documents = {name: json.loads(text) for name, text in written(folder).items()}
+    documents = {name: json.loads(text) for name, text in read_folder(folder).items()}
     entities = [entity for document in documents.values() for entity in document["entities"]]
     scores = [part.pop("score") for entity in entities for part in (entity, *entity["labels"])]
     return documents, scores
@@ -89,7 +89,7 @@ def test_killed_in_the_middle_and_resumed(tiny_model, tmp_path):
     found, expected = entities_and_scores(out), entities_and_scores(tmp_path / "undisturbed")
     assert found[0] == expected[0]
     assert found[1] == pytest.approx(expected[1], abs=1e-5)  # a forked process rounds differently
-    assert len(written(out)) == 24
+    assert len(read_folder(out)) == 24
     entries = [json.loads(line) for line in (out / LOG_FILE).read_text().splitlines()]
     assert sorted(entry["file"] for entry in entries[1:]) == [f"{n:03}" for n in range(24)]
     before = int(said.split(" done before")[0].split("(")[-1])
@@ -109,7 +109,7 @@ def test_only_one_process_predicts_into_a_folder(tiny_model, tmp_path):
         assert f"another process ({process.pid} on " in sentence
     process.join()
     assert process.exitcode == 0
-    assert len(written(out)) == 24
+    assert len(read_folder(out)) == 24
 
 
 def test_a_folder_that_is_deleted_meanwhile(tiny_model, tmp_path):
@@ -128,7 +128,7 @@ def test_files_that_are_deleted_meanwhile_are_missed(tiny_model, tmp_path):
     process.join()
     assert process.exitcode == 2
     predicted(tiny_model, source, "--out", out, "--batch-words", "10", "--resume")
-    assert len(written(out)) == 24
+    assert len(read_folder(out)) == 24
 
 
 @pytest.fixture
@@ -170,7 +170,7 @@ def test_what_changed_is_done_again_and_what_differs_is_refused(tiny_model, tmp_
     (out / "002.jsonl").unlink()
     said = predicted(tiny_model, source, "--out", out, "--resume").stderr
     assert "of 2 files (1 done before)" in said
-    assert json.loads(written(out)["001.jsonl"])["text"] == "Oslo."
+    assert json.loads(read_folder(out)["001.jsonl"])["text"] == "Oslo."
     again = ["predict", source, "--out", out, "--resume", "--device", "cpu", "--model"]
     done = nestree(*again, tiny_model, "--threshold", "0.3")
     assert done.exit_code == 2
@@ -202,8 +202,8 @@ def test_what_is_bad_is_named_and_skipped_if_wished(tiny_model, tmp_path, collat
     assert first == "2 skipped:"
     places = [latin.split(": ")[0], f"{source / 'c.jsonl'}:2"]
     assert [line.strip().split(": ")[0] for line in named] == places
-    assert list(written(out)) == ["a.jsonl", "b/a.jsonl", "c.jsonl"]
-    assert written(out)["c.jsonl"].count(b"\n") == 2
+    assert list(read_folder(out)) == ["a.jsonl", "b/a.jsonl", "c.jsonl"]
+    assert read_folder(out)["c.jsonl"].count(b"\n") == 2
     collated.append(read.extend)
     again = nestree(*command, "--resume", "--skip-bad", "-q")
     assert (again.exit_code, again.stderr, read) == (1, done.stderr, [])  # nothing is left to do
@@ -211,7 +211,7 @@ def test_what_is_bad_is_named_and_skipped_if_wished(tiny_model, tmp_path, collat
     done = nestree(*command, "--resume", "--skip-bad")
     assert [sentence.text for sentence in read] == ["Lisbon.\ncafé"]  # and what is done is not done again
     assert done.exit_code == 1  # there is still a line that was skipped
-    assert list(written(out)) == ["a.jsonl", "b/a.jsonl", "b/latin.jsonl", "c.jsonl"]
+    assert list(read_folder(out)) == ["a.jsonl", "b/a.jsonl", "b/latin.jsonl", "c.jsonl"]
     assert "(3 done before)" in done.stderr
 
 
@@ -246,7 +246,7 @@ def test_files_that_cannot_be_planned(tiny_model, tmp_path):
     done = nestree(*command, "--skip-bad")
     assert done.exit_code == 1, done.stderr
     assert "1 skipped:" in done.stderr
-    (document,) = (json.loads(text) for text in written(tmp_path / "out").values())
+    (document,) = (json.loads(text) for text in read_folder(tmp_path / "out").values())
     assert document["doc_id"] == "caf\\xe9"
 
 
