@@ -82,14 +82,26 @@ def load_golden(name: str) -> Any:
     return json.loads(gzip.decompress((GOLDEN / f"{name}.json.gz").read_bytes()))
 
 
-@pytest.mark.parametrize("precision", ["float32", "int8"])
-def test_bundled_model(shared: Path, precision: str) -> None:
-    if precision == "int8" and (why := unavailable_reason()):
-        pytest.skip(why)
-    found, expected = bundled_entities(shared, precision), load_golden(f"bundled-{precision}")
+def test_bundled_model(shared: Path) -> None:
+    found, expected = bundled_entities(shared, "float32"), load_golden("bundled-float32")
     assert [[e[:4] for e in entities] for entities in found] == [[e[:4] for e in es] for es in expected]
-    for entities, wanted in zip(found, expected, strict=True):
-        assert [e[4] for e in entities] == pytest.approx([e[4] for e in wanted], abs=2e-4)
+    scores, expected_scores = ([e[4] for entities in sentences for e in entities] for sentences in (found, expected))
+    assert scores == pytest.approx(expected_scores, abs=2e-4)
+
+
+def test_bundled_model_in_int8(shared: Path) -> None:
+    """Processors round float32 differently in the last bit, and with it, now and then, a number of 8 bits."""
+    if why := unavailable_reason():
+        pytest.skip(why)
+    found, expected = (
+        {(number, *entity[:4]): entity[4] for number, entities in enumerate(sentences) for entity in entities}
+        for sentences in (bundled_entities(shared, "int8"), load_golden("bundled-int8"))
+    )
+    both = found.keys() & expected.keys()
+    assert len(both) >= 0.998 * max(len(found), len(expected))
+    differences = sorted(abs(found[entity] - expected[entity]) for entity in both)
+    assert differences[len(both) // 2] < 2e-4
+    assert differences[-1] < 0.05
 
 
 @pytest.mark.parametrize("recipe", recipe_names())
