@@ -33,6 +33,7 @@ class Kernel(NamedTuple):
 KERNELS = (  # the fastest first
     Kernel("avx512-vnni", frozenset({"avx512vnni", "avx512bw"}), np.uint8, 4, 16, 2, 8),
     Kernel("avx-vnni", frozenset({"avxvnni"}), np.uint8, 4, 8, 2, 4),
+    Kernel("avx512", frozenset({"avx512bw"}), np.int16, 2, 16, 2, 8),
     Kernel("avx2", frozenset({"avx2", "fma"}), np.int16, 2, 8, 2, 4),
     Kernel("sdot", frozenset({"dotprod"}), np.int8, 4, 4, 4, 4),
 )

@@ -386,9 +386,10 @@ def dot_product(code, sums, inputs, weights):
         function_type = ir.FunctionType(SUMS, kinds)
         return cgutils.get_or_insert_function(builder.module, function_type, f"llvm.{name}")
 
-    if KERNEL.input_type == np.int16:  # 8-bit products saturate in AVX2: multiply in 16 bits
+    if KERNEL.input_type == np.int16:  # products of 8 bits saturate without VNNI: multiply in 16 bits
         vector = ir.VectorType(INT16, 2 * KERNEL.lanes)
-        multiply_add = intrinsic("x86.avx2.pmadd.wd", vector, vector)
+        name = {8: "x86.avx2.pmadd.wd", 16: "x86.avx512.pmaddw.d.512"}[KERNEL.lanes]
+        multiply_add = intrinsic(name, vector, vector)
         products = builder.call(multiply_add, [builder.bitcast(inputs, vector), builder.sext(weights, vector)])
         return builder.add(sums, products)
     inputs = builder.bitcast(inputs, weights.type)
