@@ -1,7 +1,10 @@
-"""AdamW with one learning rate for the encoder and one for the rest, and their schedule."""
+"""AdamW with one learning rate for the encoder and one for the rest, and their schedule; SAM and FGM."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from nestree.config import TrainingSettings
 
@@ -37,3 +40,38 @@ def set_lr(optimizer: torch.optim.Optimizer, factor: float) -> None:
     """Set every learning rate to `factor` times its peak."""
     for group in optimizer.param_groups:
         group["lr"] = group["peak"] * factor
+
+
+class Perturbation:
+    """SAM on all weights of the encoder, or FGM on its subword embeddings.
+
+    Adds to a gradient that at weights which are moved by `rho` along it.
+    """
+
+    def __init__(self, transformer: Any, parameters: Sequence[Tensor], settings: TrainingSettings) -> None:
+        fgm = settings.perturbation == "fgm"
+        weights = [transformer.get_input_embeddings().weight] if fgm else transformer.parameters()
+        self.weights: list[Tensor] = [weight for weight in weights if weight.requires_grad]
+        self.parameters, self.rho = parameters, settings.rho
+        # Buffers for copies of these weights and of the gradients of the first pass.
+        self.original_weights = [torch.empty_like(weight) for weight in self.weights]
+        self.first_gradients = [torch.empty_like(parameter) for parameter in parameters]
+
+    @torch.no_grad()
+    def add_gradients(self, run_pass: Callable[[], object]) -> None:
+        """`run_pass` computes the gradients of all parameters at the current weights."""
+        torch._foreach_copy_(self.original_weights, self.weights)
+        torch._foreach_copy_(self.first_gradients, gradients_of(self.parameters))
+        moves = gradients_of(self.weights)  # scaled in place: the next pass clears them
+        norm = torch.stack(torch._foreach_norm(moves)).norm().clamp(min=1e-12)
+        torch._foreach_mul_(moves, self.rho / norm)
+        torch._foreach_add_(self.weights, moves)
+        try:
+            run_pass()
+        finally:
+            torch._foreach_copy_(self.weights, self.original_weights)
+        torch._foreach_add_(gradients_of(self.parameters), self.first_gradients)
+
+
+def gradients_of(parameters: Iterable[Tensor]) -> list[Tensor]:
+    return [parameter.grad for parameter in parameters if parameter.grad is not None]

@@ -1,4 +1,4 @@
-"""The gradients of one update, summed over microbatches and processes, with SAM or FGM.
+"""The gradients of one update, summed over microbatches and processes.
 
 The loss is divided by the number of gold mentions of the whole update, so that microbatches and processes make no
 difference. After an out-of-memory error the update is repeated with twice as many microbatches; other processes need
@@ -8,10 +8,9 @@ not know. Losses are read back while the next update is running, so that a GPU n
 import dataclasses
 import hashlib
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from accelerate import Accelerator
@@ -25,6 +24,7 @@ from nestree.training.callbacks import Callbacks
 from nestree.training.cuda_graphs import GraphCache, can_capture
 from nestree.training.dataset import count_mentions, microbatches
 from nestree.training.distill import Teachers
+from nestree.training.optimizer import Perturbation, gradients_of
 from nestree.training.run_dir import Progress
 from nestree.treecrf import is_out_of_memory
 from nestree.types import Sentence
@@ -54,13 +54,9 @@ class GradientStep:
         self.targets: dict[tuple[int, ...], Targets] = {}  # by microbatch of this update
         # Listed once: to walk through all modules takes a millisecond.
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
-        transformer: Any = self.model.encoder.transformer
-        self.perturbed: dict[str, list[Tensor]] = {
-            "fgm": [transformer.get_input_embeddings().weight],
-            "sam": [p for p in transformer.parameters() if p.requires_grad],
-        }
-        self.unperturbed: list[Tensor] = []  # buffers for copies of these weights
-        self.first_gradients: list[Tensor] = []  # buffers for copies of the gradients of the first pass
+        self.perturbation: Perturbation | None = None
+        if self.settings.training.rho:
+            self.perturbation = Perturbation(self.model.encoder.transformer, self.parameters, self.settings.training)
         self.next_update: Update = ()
         self.graphs: GraphCache | None = None
         if self.settings.training.cuda_graphs and can_capture(self.model):
@@ -78,28 +74,9 @@ class GradientStep:
         """
         self.next_update, self.targets = next_update, {}
         losses = self.run_pass(update, number)
-        if self.settings.training.rho:
-            self.add_perturbed_gradients(update, number)
+        if self.perturbation is not None:
+            self.perturbation.add_gradients(lambda: self.run_pass(update, number))
         return losses
-
-    @torch.no_grad()
-    def add_perturbed_gradients(self, update: Update, number: int) -> None:
-        """Add the gradients at weights that are moved by `rho` along their normalized gradient."""
-        weights = self.perturbed[self.settings.training.perturbation]
-        if len(self.unperturbed) != len(weights):
-            self.unperturbed = [torch.empty_like(weight) for weight in weights]
-            self.first_gradients = [torch.empty_like(parameter) for parameter in self.parameters]
-        torch._foreach_copy_(self.unperturbed, weights)
-        torch._foreach_copy_(self.first_gradients, gradients_of(self.parameters))
-        moves = gradients_of(weights)  # scaled in place: the next pass clears them
-        norm = torch.stack(torch._foreach_norm(moves)).norm().clamp(min=1e-12)
-        torch._foreach_mul_(moves, self.settings.training.rho / norm)
-        torch._foreach_add_(weights, moves)
-        try:
-            self.run_pass(update, number)
-        finally:
-            torch._foreach_copy_(weights, self.unperturbed)
-        torch._foreach_add_(gradients_of(self.parameters), self.first_gradients)
 
     @torch.enable_grad()
     def run_pass(self, update: Update, number: int) -> dict[str, Tensor]:
@@ -263,7 +240,3 @@ class Prefetcher:
             futures, submit = self.futures, self.executor.submit
             keys = map(tuple, self.upcoming)
             self.futures = {key: futures.get(key) or submit(self.collate, key) for key in keys}
-
-
-def gradients_of(parameters: Iterable[Tensor]) -> list[Tensor]:
-    return [parameter.grad for parameter in parameters if parameter.grad is not None]

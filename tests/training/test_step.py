@@ -12,7 +12,7 @@ from torch import nn
 from nestree.errors import ChartMemoryError, TrainingError
 from nestree.model import Recognizer
 from nestree.training import Callbacks
-from nestree.training.optimizer import lr_schedule, make_optimizer, set_lr
+from nestree.training.optimizer import Perturbation, lr_schedule, make_optimizer, set_lr
 from nestree.training.run_dir import Progress
 from nestree.training.step import GradientStep, Prefetcher
 from nestree.training.train import make_accelerator
@@ -123,11 +123,11 @@ def test_sam_and_fgm_add_the_gradient_at_perturbed_weights(updater, without_chan
     weights = [encoder.get_input_embeddings().weight] if moves == "fgm" else [*encoder.parameters()]
     before, plain = [weight.detach().clone() for weight in weights], gradients(updater, [[0, 1, 2]])
     slopes = [weight.grad.clone() for weight in weights]
-    perturbing = without_chance("training.rho=0.1", f"training.perturbation={moves}")
-    monkeypatch.setattr(updater, "settings", perturbing)
+    settings = without_chance("training.rho=0.1", f"training.perturbation={moves}").training
+    monkeypatch.setattr(updater, "perturbation", Perturbation(encoder, updater.parameters, settings))
     hardened = gradients(updater, [[0, 1, 2]])
     assert all(map(torch.equal, weights, before))  # nothing is left of it
-    monkeypatch.setattr(updater, "settings", without_chance())
+    monkeypatch.setattr(updater, "perturbation", None)
     norm = torch.cat([slope.flatten() for slope in slopes]).norm()
     with torch.no_grad():
         for weight, slope in zip(weights, slopes, strict=True):
@@ -143,7 +143,8 @@ def test_sam_and_fgm_add_the_gradient_at_perturbed_weights(updater, without_chan
 
 
 def test_sam_does_not_depend_on_microbatches(updater, without_chance, monkeypatch):
-    monkeypatch.setattr(updater, "settings", without_chance("training.rho=0.5"))
+    settings, encoder = without_chance("training.rho=0.5").training, updater.model.encoder.transformer
+    monkeypatch.setattr(updater, "perturbation", Perturbation(encoder, updater.parameters, settings))
     whole = gradients(updater, [[0, 1, 2, 3], [4, 5, 6, 7]])
     updater.progress.microbatches = 3
     assert_equal(gradients(updater, [[0, 1, 2, 3], [4, 5, 6, 7]]), whole)
