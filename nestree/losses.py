@@ -73,37 +73,37 @@ def tree_losses(scores: Scores, gold: Gold, settings: Settings, targets: Targets
     losses: dict[str, Tensor] = {}
     metrics: dict[str, Tensor] = {}
 
-    free = scores.potentials(scores.mention.logsumexp(-1))
+    all_potentials = scores.potentials(scores.mention.logsumexp(-1))
     crossed = crossing_spans(gold.spans, len(scores.lengths), scores.mention.shape[1] - 1)
     crossed &= gold.used[:, None, None]  # spans of padding may cross each other
-    fixed = scores.potentials(gold_span_scores(scores, gold, settings).masked_fill(crossed, IMPOSSIBLE))
+    gold_potentials = scores.potentials(gold_span_scores(scores, gold, settings).masked_fill(crossed, IMPOSSIBLE))
     head_aware = model.labeling == "head"
     pair_losses = gold_label_losses(scores, gold, settings, *gold.pairs.unbind(1)) if head_aware else None  # [M]
     if loss.joint or loss.gold_heads:
-        assert isinstance(fixed, LexicalPotentials)
-        head_scores = fixed.span.new_zeros(len(gold.pairs))  # [M]
+        assert isinstance(gold_potentials, LexicalPotentials)
+        head_scores = gold_potentials.span.new_zeros(len(gold.pairs))  # [M]
         if loss.joint:
             assert pair_losses is not None
             head_scores = -pair_losses
         if loss.gold_heads:
             span, word = gold.pairs.unbind(1)
-            other = (gold.heads[span] >= 0) & (gold.heads[span] != word)
-            head_scores = head_scores.masked_fill(other, IMPOSSIBLE)
-        zeros = head_scores.new_zeros(*fixed.span.shape, fixed.span.shape[1] - 1)
-        fixed = fixed._replace(head=zeros.index_put(pair_cells(gold), head_scores))
-    sums = [free, fixed]
-    heads = [head_aware and loss.hard_negatives > 0, head_aware or scores.head_prior is not None]
-    regularized = free if loss.regularization_space == "all" else fixed
+            wrong_head = (gold.heads[span] >= 0) & (gold.heads[span] != word)
+            head_scores = head_scores.masked_fill(wrong_head, IMPOSSIBLE)
+        zeros = head_scores.new_zeros(*gold_potentials.span.shape, gold_potentials.span.shape[1] - 1)
+        gold_potentials = gold_potentials._replace(head=zeros.index_put(pair_cells(gold), head_scores))
+    potentials = [all_potentials, gold_potentials]
+    needs_head_marginals = [head_aware and loss.hard_negatives > 0, head_aware or scores.head_prior is not None]
+    regularized = all_potentials if loss.regularization_space == "all" else gold_potentials
     if loss.head_sharing_penalty:
         # The same trees, which lose the penalty for each gold entity that lends its head to its parent.
         assert isinstance(regularized, LexicalPotentials)
         penalties = regularized.span.new_full((len(gold.spans),), -loss.head_sharing_penalty)
         inherit = torch.zeros_like(regularized.span).index_put(gold.spans.unbind(1), penalties)
-        sums.append(regularized._replace(inherit=inherit))
-        heads.append(False)
-    all_trees, gold_trees, *penalized = log_partitions(sums, scores.lengths, heads)
+        potentials.append(regularized._replace(inherit=inherit))
+        needs_head_marginals.append(False)
+    all_trees, gold_trees, *penalized = log_partitions(potentials, scores.lengths, needs_head_marginals)
     # [M] the probability that word h heads gold span g
-    head_probabilities = head_marginals(gold_trees)[pair_cells(gold)] if heads[1] else None
+    head_probabilities = head_marginals(gold_trees)[pair_cells(gold)] if needs_head_marginals[1] else None
 
     if scores.head_prior is not None:
         assert head_probabilities is not None
@@ -129,17 +129,17 @@ def tree_losses(scores: Scores, gold: Gold, settings: Settings, targets: Targets
         losses["hard_negatives"] = hard_negative_loss(scores, gold, settings, all_trees)
     if penalized:
         # log Z - log Z_c; its gradient is that of KL(p_c || p) to a constant p_c, the penalized distribution.
-        log_z = (all_trees if regularized is free else gold_trees).log_z
+        log_z = (all_trees if regularized is all_potentials else gold_trees).log_z
         losses["head_regularization"] = difference = ((log_z - penalized[0].log_z) * used).sum()
         assert isinstance(penalized[0].marginals, LexicalPotentials)
         lending = penalized[0].marginals.inherit[gold.spans.unbind(1)].sum()
         metrics["kl"] = (difference - loss.head_sharing_penalty * lending).detach()
     if loss.entropy_weight:
         with use_backend("reference"):  # the only backend that can differentiate the entropy
-            entropies = entropy(fixed, scores.lengths)  # [B]
+            entropies = entropy(gold_potentials, scores.lengths)  # [B]
         # Per word, times the mentions, by which all losses are divided.
-        per_word = (entropies * gold.used).sum() * gold.mentions / scores.lengths.sum()
-        losses["entropy"] = -loss.entropy_weight * per_word
+        weighted = (entropies * gold.used).sum() * gold.mentions / scores.lengths.sum()
+        losses["entropy"] = -loss.entropy_weight * weighted
     return Losses(losses, metrics, gold.mentions)
 
 

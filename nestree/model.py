@@ -76,7 +76,7 @@ class Recognizer(nn.Module):
             self.words, vectors = read_vectors(Path(settings.encoder.word_vectors))
             self.dimensions = vectors.shape[1]
         elif settings.encoder.word_vectors:
-            self.words, self.dimensions = read_words(Path(encoder) / WORDS_FILE)
+            self.words, self.dimensions = read_vector_vocabulary(Path(encoder) / WORDS_FILE)
         self.encoder = Encoder(settings.encoder, transformer, len(self.words or ()), self.dimensions)
         if vectors is not None:
             self.encoder.vectors.weight.data[1:] = torch.from_numpy(vectors)
@@ -283,7 +283,7 @@ class OnnxRecognizer(Recognizer):
         return self.describe(f"{runtime} in {self.network.precision}")
 
 
-def read_words(path: Path) -> tuple[tuple[str, ...], int]:
+def read_vector_vocabulary(path: Path) -> tuple[tuple[str, ...], int]:
     """The words that have static vectors, and the dimensions of these."""
     try:
         table = json.loads(path.read_text(encoding="utf-8"))

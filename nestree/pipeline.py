@@ -990,7 +990,7 @@ class WorkerPool:
             arguments = folder, self.pipeline.max_sentence_words, self.pipeline.precision
             # A forked process rounds some products differently once PyTorch has been imported before the fork.
             context = multiprocessing.get_context("spawn")
-            self.pool = ProcessPoolExecutor(self.processes, context, start_worker, arguments)
+            self.pool = ProcessPoolExecutor(self.processes, context, initialize_worker, arguments)
             log.info("%d worker processes", self.processes)
         try:
             yield from map_in_pool(self.pool, predict_in_worker, batches)
@@ -1014,7 +1014,7 @@ class WorkerPool:
 worker_pipeline: Pipeline | None = None  # of a worker process
 
 
-def start_worker(folder: Path, max_sentence_words: int, precision: Any) -> None:
+def initialize_worker(folder: Path, max_sentence_words: int, precision: Any) -> None:
     global worker_pipeline
     torch.set_num_threads(1)
     worker_pipeline = Pipeline(checkpoint.load(folder), max_sentence_words, precision)

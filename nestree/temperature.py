@@ -82,7 +82,7 @@ def fit_temperatures(model: Recognizer, sentences: Sequence[Sentence]) -> Temper
     """The temperatures of this model, from sentences that it was not trained on."""
     with torch.inference_mode(), eval_mode(model), autocast(model.device):
         collected = [collect_events(model, batch) for batch in sample_batches(sentences)]
-        return minimize_nll([batch for batch in collected if len(batch.spans)], model.settings)
+        return minimize_regularized_nll([batch for batch in collected if len(batch.spans)], model.settings)
 
 
 def collect_events(model: Recognizer, sentences: Sequence[Sentence]) -> CalibrationSet:
@@ -103,7 +103,7 @@ def collect_events(model: Recognizer, sentences: Sequence[Sentence]) -> Calibrat
     return CalibrationSet(tree_scores, spans, torch.stack([k, h], 1), labels, events, gold)
 
 
-def minimize_nll(batches: Sequence[CalibrationSet], settings: Settings) -> Temperatures:
+def minimize_regularized_nll(batches: Sequence[CalibrationSet], settings: Settings) -> Temperatures:
     """The temperatures with the lowest regularised NLL.
 
     An outer line search finds the temperature of trees, so that trees are summed once for each value of it that is
@@ -115,22 +115,21 @@ def minimize_nll(batches: Sequence[CalibrationSet], settings: Settings) -> Tempe
     def fit_others(log_tree: float) -> tuple[float, Temperatures]:
         """The lowest loss at this temperature of trees, and where it is."""
         marginals = [head_span_probabilities(batch, settings, exp(log_tree)) for batch in batches]
-        point = [0.0, 0.0, 0.0]  # log mention, log label, label offset
+        parameters = [0.0, 0.0, 0.0]  # of `to_temperatures`
 
-        def to_temperatures(mention: float, label: float, offset: float) -> Temperatures:
-            return Temperatures(exp(mention), exp(label), exp(log_tree), offset)
+        def to_temperatures(log_mention: float, log_label: float, label_offset: float) -> Temperatures:
+            return Temperatures(exp(log_mention), exp(log_label), exp(log_tree), label_offset)
 
-        def loss(point: Sequence[float]) -> float:
-            temperatures = to_temperatures(*point)
+        def loss(parameters: Sequence[float]) -> float:
+            temperatures = to_temperatures(*parameters)
             pairs = zip(batches, marginals, strict=True)
             total = torch.stack([nll(*pair, settings, temperatures) for pair in pairs]).sum()
-            mention, label, offset = point
-            return float(total) + 0.5 * (mention**2 + label**2 + log_tree**2 + offset**2) / PRIOR_STD**2
+            return float(total) + 0.5 * (log_tree**2 + sum(x**2 for x in parameters)) / PRIOR_STD**2
 
         for _ in range(COORDINATE_ROUNDS):
             for k in range(3):
-                point[k] = minimize(lambda x: loss([*point[:k], x, *point[k + 1 :]]))  # noqa: B023 (called now)
-        return loss(point), to_temperatures(*point)
+                parameters[k] = minimize(lambda x: loss([*parameters[:k], x, *parameters[k + 1 :]]))  # noqa: B023 (called now)
+        return loss(parameters), to_temperatures(*parameters)
 
     return fit_others(minimize(lambda log_tree: fit_others(log_tree)[0]))[1]
 

@@ -10,7 +10,7 @@ from typer import Argument
 from nestree.cli.data import print_report
 from nestree.cli.options import OutputFormat, Reading, TableFormat, parse_numbers
 from nestree.cli.predict import load_pipeline, model_name, predict_sentences
-from nestree.cli.runtime import QUIET, Commands, print_json, print_line, print_page, reading_progress
+from nestree.cli.runtime import QUIET, Commands, print_json, print_line, print_rich, reading_progress
 from nestree.errors import InputError
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def evaluate(
     elif format == "markdown":
         typer.echo(report.to_markdown(evaluation, comparison, title), nl=False)
     else:
-        print_page(*report.to_terminal(evaluation, comparison, title))
+        print_rich(*report.to_terminal(evaluation, comparison, title))
         typer.echo(f"\n{format_scores(evaluation, duplicates)}")
 
 
@@ -173,12 +173,12 @@ def analyze(
     if format == "json":
         print_json({**report.to_json(evaluation), "head_sharing": rows})
         return
-    print_page(*analysis_tables(evaluation, rows))
+    print_rich(*analysis_tables(evaluation, rows))
     if drawn and gold and recognizer.settings.decoding.method != "spans":
         width = Console().width
         parsed = predict_sentences(recognizer, gold[:drawn], PredictOptions(trees=True))
         drawings = [part for sentence in parsed for part in ("", draw_sentence(sentence, width))]
-        print_page(*drawings, no_wrap=True, crop=False)
+        print_rich(*drawings, no_wrap=True, crop=False)
 
 
 def vary_penalty(model: "Recognizer", gold: "Sequence[Sentence]", penalties: Sequence[float]) -> list[dict[str, Any]]:

@@ -384,7 +384,7 @@ def print_json(value: Any, to_stderr: bool = False) -> None:
     typer.echo(json.dumps(value, ensure_ascii=False, allow_nan=False, indent=2), err=to_stderr)
 
 
-def print_page(*parts: "RenderableType", **options: Any) -> None:
+def print_rich(*parts: "RenderableType", **options: Any) -> None:
     """Print with rich, in colour on a terminal, and in ASCII if standard output cannot encode UTF-8."""
     from rich.console import Console
     from rich.segment import Segment

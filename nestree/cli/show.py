@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from nestree.cli.data import print_report
 from nestree.cli.options import Files, Reading
 from nestree.cli.predict import check_files
-from nestree.cli.runtime import print_line, print_page, reading_progress
+from nestree.cli.runtime import print_line, print_rich, reading_progress
 from nestree.errors import InputError, plural
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ def print_documents(documents: "Iterable[Document]", trees: bool) -> None:
                 parts += [draw_sentence(sentence, console.width), ""]
         else:
             parts.append(draw_document(document, console.width, head_mark))
-        print_page(*parts, soft_wrap=True)
+        print_rich(*parts, soft_wrap=True)
         counts.update(label for entity in document.entities for label in entity.labels)
         sentences += len(document.sentences)
     labels = ", ".join(f"{label} {count:,}" for label, count in counts.most_common())
@@ -218,9 +218,9 @@ def demo(out: Path = Path("demo.html")) -> None:
         draw_sentence(document.sentences[-1], width),
         Text(TREE_LEGEND, "dim"),
     ]
-    print_page(*(line for part in parts for line in (part, "")), soft_wrap=True)
+    print_rich(*(line for part in parts for line in (part, "")), soft_wrap=True)
     with atomic_writer(out) as file:
         about = {"model": "gum-minilm", "data": "the sentences of the demo", "settings": "defaults"}
         file.write(draw_page([document], "nestree demo", about))
     written = Text.assemble(("Written: ", "bold"), f"{out}, the same as a page. Next:")
-    print_page(written, Text(NEXT_STEPS), soft_wrap=True)
+    print_rich(written, Text(NEXT_STEPS), soft_wrap=True)

@@ -26,7 +26,7 @@ from nestree.types import Document, Span
 CERTAIN = 1e4  # added to a label score: its sigmoid is 1, and sums stay exact
 
 
-class Known(NamedTuple):
+class KnownSpan(NamedTuple):
     """A span of words that is an entity."""
 
     start: int
@@ -36,12 +36,12 @@ class Known(NamedTuple):
     characters: Span | None = None  # the span and the head as the user gave them, for messages
     head_characters: Span | None = None
 
-    def shift(self, offset: int) -> "Known":
+    def shift(self, offset: int) -> "KnownSpan":
         head = None if self.head is None else self.head + offset
         return self._replace(start=self.start + offset, end=self.end + offset, head=head)
 
 
-class Forbidden(NamedTuple):
+class ForbiddenSpan(NamedTuple):
     """A span of words that is not an entity, or not one with this label."""
 
     start: int
@@ -49,18 +49,18 @@ class Forbidden(NamedTuple):
     label: str | None = None  # None: no entity at all
     characters: Span | None = None
 
-    def shift(self, offset: int) -> "Forbidden":
+    def shift(self, offset: int) -> "ForbiddenSpan":
         return self._replace(start=self.start + offset, end=self.end + offset)
 
 
-SentenceConstraints = tuple[Sequence[Known], Sequence[Forbidden]]
+SentenceConstraints = tuple[Sequence[KnownSpan], Sequence[ForbiddenSpan]]
 
 
 class Constraints(NamedTuple):
     """The constraints of each sentence of a batch."""
 
-    known: Sequence[Sequence[Known]]
-    forbidden: Sequence[Sequence[Forbidden]]
+    known: Sequence[Sequence[KnownSpan]]
+    forbidden: Sequence[Sequence[ForbiddenSpan]]
 
     def __bool__(self) -> bool:
         return any(self.known) or any(self.forbidden)
@@ -151,7 +151,7 @@ def align_constraints(
     A forbidden span that is not a span of words is left out: it cannot be predicted anyway.
     """
     sentence_starts = [sentence.start for sentence in document.sentences]
-    aligned: dict[int, tuple[list[Known], list[Forbidden]]] = {}
+    aligned: dict[int, tuple[list[KnownSpan], list[ForbiddenSpan]]] = {}
 
     def words_at(start: int, end: int) -> tuple[int, int, int, bool]:
         """The sentence and the words that overlap these characters, and whether they are exactly these."""
@@ -170,11 +170,11 @@ def align_constraints(
             head_index, head, head_end, _ = words_at(*head_span)
             if (head_index, head_end) != (index, head + 1) or not i <= head < j:
                 raise InputError(f"the head {head_span} of known {(start, end, label)} must lie in one word of it.")
-        aligned.setdefault(index, ([], []))[0].append(Known(i, j, label, head, (start, end), head_span))
+        aligned.setdefault(index, ([], []))[0].append(KnownSpan(i, j, label, head, (start, end), head_span))
     for start, end, label, _ in forbidden:
         index, i, j, exact = words_at(start, end)
         if exact:
-            aligned.setdefault(index, ([], []))[1].append(Forbidden(i, j, label, (start, end)))
+            aligned.setdefault(index, ([], []))[1].append(ForbiddenSpan(i, j, label, (start, end)))
     return dict(aligned)
 
 
@@ -182,8 +182,8 @@ def align_constraints(
 
 
 def check_constraints(
-    known: Sequence[Known],
-    forbidden: Sequence[Forbidden],
+    known: Sequence[KnownSpan],
+    forbidden: Sequence[ForbiddenSpan],
     labels: Sequence[str],
     trees: bool,
     single_labels: bool = False,
@@ -222,12 +222,12 @@ def check_constraints(
             raise InputError(f"{describe(span)} is known, and every label of it is forbidden. Allow one of them.")
 
 
-def describe(span: Known | Forbidden) -> str:
+def describe(span: KnownSpan | ForbiddenSpan) -> str:
     """A span as it was given: (4, 9) in characters, 1-2 in words."""
     return f"entity {span.characters or f'{span.start}-{span.end}'}"
 
 
-def describe_head(span: Known) -> str:
+def describe_head(span: KnownSpan) -> str:
     return f"characters {span.head_characters}" if span.head_characters else f"word {span.head}"
 
 

@@ -63,13 +63,13 @@ class RotaryEmbedding(nn.Module):
         positions, size = x.shape[1:]
         exporting = torch.compiler.is_exporting()  # a graph of ONNX computes them for any number of positions
         rows = positions if exporting else 1 << (positions - 1).bit_length()
-        cos, sin = (rotations.__wrapped__ if exporting else rotations)(rows, size, x.dtype, x.device)
+        cos, sin = (rotary_cos_sin.__wrapped__ if exporting else rotary_cos_sin)(rows, size, x.dtype, x.device)
         return torch.addcmul(x * cos[:positions], x.roll(size // 2, -1), sin[:positions])
 
 
 @cache  # for good, as CUDA graphs read it
 @torch.inference_mode(False)  # so that training can use it, too
-def rotations(positions: int, size: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+def rotary_cos_sin(positions: int, size: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
     """[positions, size] cosines, and sines with the sign that they have for each coordinate."""
     speed = ROTARY_BASE ** -(torch.arange(size // 2, dtype=torch.float64) / (size // 2))  # [size / 2]
     angle = torch.arange(positions)[:, None] * speed  # [positions, size / 2]
@@ -105,8 +105,8 @@ class Biaffine(nn.Module):
 
     def score_pairs(self, left: Tensor, right: Tensor) -> Tensor:
         """[..., size], [..., size] -> elementwise pairs [..., channels]."""
-        half = torch.einsum("...x,cxy->...cy", with_one(left), self.weight)
-        return torch.einsum("...cy,...y->...c", half, with_one(right))
+        half = torch.einsum("...x,cxy->...cy", append_one(left), self.weight)
+        return torch.einsum("...cy,...y->...c", half, append_one(right))
 
 
 class LowRankTriaffine(nn.Module):
@@ -147,7 +147,7 @@ class FullTriaffine(nn.Module):
         self.weight = nn.Parameter(torch.empty(size + 1, size + 1, channels, size + 1).normal_().div_(size**1.5))
 
     def prepare(self, left: Tensor, right: Tensor, head: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        return with_one(left), with_one(right), with_one(head)
+        return append_one(left), append_one(right), append_one(head)
 
     def forward(self, left: Tensor, right: Tensor, head: Tensor) -> Tensor:
         """Vectors of triples [..., size + 1] -> [..., channels]."""
@@ -299,7 +299,7 @@ class Scorer(nn.Module):
             return Scores(lengths, mention, arc, root, None if self.labels is None else self.labels(vectors))
 
 
-def with_one(x: Tensor) -> Tensor:
+def append_one(x: Tensor) -> Tensor:
     return torch.cat([x, x.new_ones(*x.shape[:-1], 1)], -1)
 
 

@@ -349,7 +349,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
             "words_per_second": (queue.words_per_second, "Speed of the last large batches."),
             "ready": (queue.pipeline is not None and not queue.draining, "1 if requests are accepted."),
         }
-        return PlainTextResponse(service.metrics.render(gauges), media_type="text/plain; version=0.0.4")
+        return PlainTextResponse(service.metrics.to_prometheus(gauges), media_type="text/plain; version=0.0.4")
 
     @app.get("/docs", include_in_schema=False)
     async def docs() -> Response:

@@ -44,7 +44,7 @@ class Metrics:
         self.abandoned = 0  # texts whose clients went away or timed out before they were predicted
         self.failed = 0  # texts whose prediction failed
 
-    def render(self, gauges: dict[str, tuple[float, str]]) -> str:
+    def to_prometheus(self, gauges: dict[str, tuple[float, str]]) -> str:
         """All metrics as text; `gauges`: values and descriptions by name."""
         requests = {f'path="{path}",status="{code}"': n for (path, code), n in sorted(self.requests.items())}
         rejected = {f'code="{code}"': n for code, n in sorted(self.rejected.items())}

@@ -26,7 +26,7 @@ from nestree.nn.int8 import (
     unavailable_reason,
 )
 from nestree.nn.int8.kernels import linear, linear_reference, quantize_weights
-from nestree.nn.scorers import Biaffine, Scorer, with_one
+from nestree.nn.scorers import Biaffine, Scorer, append_one
 from nestree.pipeline import Pipeline, load
 from nestree.treecrf.potentials import cell_masks, span_cells
 from tests import tiny
@@ -259,7 +259,7 @@ class ReferenceBiaffine(Biaffine):
         channels, size, _ = self.weight.shape
         stacked = self.weight.transpose(1, 2).reshape(channels * size, size)
         half = linear_reference(left, stacked[:, :-1], stacked[:, -1]).view(*left.shape[:2], channels, size)
-        return torch.einsum("bpcd,bqd->bpqc", half, with_one(right))
+        return torch.einsum("bpcd,bqd->bpqc", half, append_one(right))
 
 
 @needed

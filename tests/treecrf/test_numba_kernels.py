@@ -37,7 +37,7 @@ def passes(given, lengths):
 
 
 def test_no_foreign_memory_is_read_or_written(monkeypatch):
-    arrays = numba_kernels.as_arrays(lexical([5, 3]), torch.tensor([5, 3]))
+    arrays = numba_kernels.copy_to_arrays(lexical([5, 3]), torch.tensor([5, 3]))
     for array in (arrays.span, arrays.arc, arrays.root):
         assert array.base.size == array.size + numba_kernels.SIMD_SLACK
     borders = []

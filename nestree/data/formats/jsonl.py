@@ -123,7 +123,7 @@ def parse_sentence(record: Record) -> Sentence:
         raise DataError(f"`tokens` must be a list of words, and is {words!r:.40}.")
     if text is not None and not isinstance(text, str):
         raise DataError(f"`text` must be a string, and is {text!r:.40}.")
-    entities = [parse_entity(entity) for entity in check_entities(record)]
+    entities = [parse_entity(entity) for entity in entity_records(record)]
     complete = check_complete(record)
     extra, forbidden = common.without_keys(record, SENTENCE_KEYS), parse_pairs(record, "forbidden")
     if "questions" in record:
@@ -179,7 +179,7 @@ def check_complete(record: Record) -> bool:
     return complete
 
 
-def check_entities(record: Record) -> list[Record]:
+def entity_records(record: Record) -> list[Record]:
     """The entities of a line; each has a start, an end and a label."""
     entities: list[Record] = record.get("entities", [])
     if not common.is_list_of(entities, dict):
@@ -246,7 +246,7 @@ def parse_text(record: Record, report: ConversionReport) -> AnnotatedText:
     if not isinstance(text, str):
         raise DataError(f"`text` must be a string, and is {text!r:.60}.")
     complete = check_complete(record)
-    mentions = [mention for entity in check_entities(record) for mention in parse_mentions(entity)]
+    mentions = [mention for entity in entity_records(record) for mention in parse_mentions(entity)]
     forbidden = parse_pairs(record, "forbidden")
     extra = common.without_keys(record, ("text", "entities", "doc_id", "complete", "forbidden"))
     id = common.optional_str(record.get("doc_id"))

@@ -53,7 +53,7 @@ from nestree.nn.scorers import (
     LowRankTriaffine,
     Scorer,
     Scores,
-    rotations,
+    rotary_cos_sin,
 )
 
 NO_ROTATIONS = np.empty(0, np.float32), np.empty(0, np.float32)
@@ -120,7 +120,7 @@ class Int8Scorer(nn.Module):
         arcs = np.zeros((batch, posts, posts - 1), np.float32)
         cos, sin = NO_ROTATIONS
         if self.rotary:
-            cos, sin = rotation_arrays(1 << (posts - 1).bit_length(), self.weights.size)
+            cos, sin = rotary_cos_sin_arrays(1 << (posts - 1).bit_length(), self.weights.size)
         workspace = self.buffers_of_thread.get(partial(allocate_scorer_workspace, self.weights), posts)
         flat = (part.contiguous().view(-1).numpy() for part in (vectors.posts, vectors.words))
         score_kernel(
@@ -137,9 +137,9 @@ class Int8Scorer(nn.Module):
 
 
 @cache
-def rotation_arrays(positions: int, size: int) -> tuple[np.ndarray, ...]:
-    """Those of `rotations`, flat."""
-    tensors = rotations(positions, size, torch.float32, torch.device("cpu"))
+def rotary_cos_sin_arrays(positions: int, size: int) -> tuple[np.ndarray, ...]:
+    """Those of `rotary_cos_sin`, flat."""
+    tensors = rotary_cos_sin(positions, size, torch.float32, torch.device("cpu"))
     return tuple(tensor.flatten().numpy() for tensor in tensors)
 
 

@@ -25,7 +25,7 @@ from nestree.treecrf.numba_kernels.inside import (
     PlainChart,
     Scratch,
     Sentence,
-    copy_scores,
+    copy_valid_scores,
     log_chart_kernel,
     steps_per_pass,
 )
@@ -50,7 +50,7 @@ ALL_STEPS = 1 << 30
 
 def inside(potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Any]:
     """log Z [batch] and the chart: of plain trees, a PlainChart; else the scores and a chart for each precision."""
-    scores, sizes = as_arrays(potentials, lengths), lengths.numpy()
+    scores, sizes = copy_to_arrays(potentials, lengths), lengths.numpy()
     if isinstance(potentials, PlainPotentials):
         return plain_sums(scores.span, sizes, buffer(0, 0, 0, dtype=scores.span.dtype))
     log_z, charts = sums(scores, sizes, None)
@@ -61,7 +61,7 @@ def inside_outside(
     potentials: AnyPotentials, lengths: Tensor, heads: bool, arcs: bool = True
 ) -> tuple[Tensor, AnyPotentials]:
     """log Z [batch] and the marginals; `heads`: with those of `head`; without `arcs`, those of arcs are empty."""
-    scores, sizes = as_arrays(potentials, lengths), lengths.numpy()
+    scores, sizes = copy_to_arrays(potentials, lengths), lengths.numpy()
     shapes = [array.shape for array in scores]
     if isinstance(potentials, PlainPotentials):
         marginals = type(scores)(np.zeros(shapes[0], scores.span.dtype))
@@ -79,7 +79,7 @@ def inside_outside(
 
 def viterbi(potentials: Potentials, lengths: Tensor) -> Trees:
     """The best tree of each sentence; of equal ones, that with the first head, split and modifier."""
-    scores, sizes = as_arrays(potentials, lengths), lengths.numpy()
+    scores, sizes = copy_to_arrays(potentials, lengths), lengths.numpy()
     batch, n, dtype, plain = *lengths.shape, scores.span.shape[1] - 1, scores.span.dtype, len(scores) == 1
     best = BestTrees(
         score=buffer(batch, dtype=dtype),
@@ -216,7 +216,7 @@ def scratch_rows(n: int, number: Any) -> Scratch:
     return Scratch(row, other, own, weights, weights.view(f"i{weights.itemsize}"))
 
 
-def as_arrays(potentials: Potentials, lengths: Tensor) -> Any:
+def copy_to_arrays(potentials: Potentials, lengths: Tensor) -> Any:
     """The potentials as arrays; an absent `head` is an empty array. Raises if a value that a tree reads is no score.
 
     What registers may read beyond its end, all but `inherit` and `head`, is copied to have SIMD_SLACK there.
@@ -224,7 +224,7 @@ def as_arrays(potentials: Potentials, lengths: Tensor) -> Any:
     arrays = [np.ascontiguousarray(tensor.detach().numpy()) for tensor in potentials if tensor is not None]
     flat = [array.reshape(-1) for array in arrays]
     copies = [np.zeros(array.size + SIMD_SLACK, array.dtype)[: array.size] for array in flat[:3]]
-    if not copy_scores(tuple(flat), tuple(copies)):
+    if not copy_valid_scores(tuple(flat), tuple(copies)):
         check_values(potentials, lengths)
     arrays[:3] = [copy.reshape(array.shape) for copy, array in zip(copies, arrays, strict=False)]
     if len(arrays) == 4:

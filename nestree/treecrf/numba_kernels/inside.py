@@ -77,7 +77,7 @@ class Scratch(NamedTuple):
 
 
 @kernel
-def copy_scores(given, copies):
+def copy_valid_scores(given, copies):
     """Copy the first of the given flat arrays. Returns whether all numbers of all of them are scores."""
     wrong = 0
     for k in range(len(given)):

@@ -34,21 +34,22 @@ TOO_LARGE_FLAG = tl.constexpr(TOO_LARGE_BIT)
 WRONG_LENGTH_FLAG = tl.constexpr(WRONG_LENGTH)
 MAX_PRECISE_LOG = tl.constexpr(2.0**16)  # float32 holds larger logarithms to less than 2^-7
 MAX_EXACT_EXPONENT = tl.constexpr(2.0**23)  # float32 holds whole numbers up to twice this
-NO_TREE_AT = tl.constexpr(NO_TREE)
+IMPOSSIBLE_BELOW = tl.constexpr(NO_TREE)
 MAX_SCALED_INHERIT = tl.constexpr(32.0)  # `inherit` beyond this, in base 2, needs LOGSPACE
-HIGHEST = tl.constexpr(MAX_SCORE)
+MAX_ABS_SCORE = tl.constexpr(MAX_SCORE)
 
 
 @triton.jit
-def not_a_score(value):
+def is_invalid_score(value):
     """Which values are neither between -MAX_SCORE and MAX_SCORE nor IMPOSSIBLE; NaN counts."""
-    return ((tl.abs(value) <= HIGHEST) | (value < NO_TREE_AT)) == 0
+    valid = (tl.abs(value) <= MAX_ABS_SCORE) | (value < IMPOSSIBLE_BELOW)
+    return valid == 0
 
 
 @triton.jit
 def any_invalid(pointer, mask):
     """1 if a cell of the mask does not hold a score."""
-    bad = not_a_score(tl.load(pointer, mask, other=0.0)) & mask
+    bad = is_invalid_score(tl.load(pointer, mask, other=0.0)) & mask
     return tl.max(tl.max(bad.to(tl.int32), 1), 0)
 
 
@@ -267,7 +268,7 @@ def complete(
         if HEAD:
             at = head + (i * (n + 1) + j)[:, None].to(tl.int64) * n + x
             raw = tl.load(at, within & (x < head_words), other=0.0)
-            status |= tl.where(not_a_score(raw), 2, 0)
+            status |= tl.where(is_invalid_score(raw), 2, 0)
             evidence = score(at, within & (x < head_words), MODE)
         if MODE == SCALED:
             summed = tl.full([BI, V], 1.0, tl.float32)
@@ -463,7 +464,7 @@ def inside_kernel(
         best = tl.max(goal, 0)
         status = tl.load(report + b)
         if MODE == VITERBI:
-            none = best < NO_TREE_AT
+            none = best < IMPOSSIBLE_BELOW
             result = best
         else:
             over = best + tl.log2(tl.sum(tl.exp2(goal - best), 0))  # relative to the exponent of (0, n)
@@ -473,7 +474,7 @@ def inside_kernel(
             if LEXICAL:
                 offsets = tl.load(offset + b * pitch + h, h < length, other=0.0).to(tl.float64)
                 value += tl.sum(offsets, 0) * LN_2
-            none = value < NO_TREE_AT
+            none = value < IMPOSSIBLE_BELOW
             if MODE == SCALED:
                 too_large = tl.abs(whole) > MAX_EXACT_EXPONENT
             else:
