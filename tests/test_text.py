@@ -69,11 +69,7 @@ def test_every_character_that_is_no_white_space_is_in_one_word(style, rule, text
 
 
 @settings(max_examples=300, deadline=None)
-@given(
-    TEXTS,
-    st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), max_size=3),
-    st.sampled_from(WORD_STYLES),
-)
+@given(TEXTS, st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), max_size=3), st.sampled_from(WORD_STYLES))
 def test_no_sentence_ends_inside_a_span_to_keep(text, pairs, style):
     keep = [(min(pair), max(pair)) for pair in pairs]
     for rule in SENTENCE_RULES:

@@ -14,16 +14,7 @@ from hypothesis import strategies as st
 
 from nestree.data.formats import read, write
 from nestree.errors import DataError, EmptySpanError, InputError, SpanRangeError
-from nestree.types import (
-    Document,
-    Entity,
-    Sentence,
-    Tree,
-    crossing_pairs,
-    depths,
-    unchecked_entity,
-    with_entities,
-)
+from nestree.types import Document, Entity, Sentence, Tree, crossing_pairs, depths, unchecked_entity, with_entities
 
 WORDS = ["the", "University", "of", "California"]
 

@@ -81,11 +81,7 @@ def test_a_page(parsed, tmp_path):
         ("dev.jsonl", ["--first", "0"], "--first"),
         ("dev.jsonl", ["--from", "nothing"], "there is no format 'nothing'"),
         ("dev.jsonl", ["--out", EXAMPLES], "is a directory"),
-        (
-            "dev.jsonl",
-            ["--tree"],
-            "dev.jsonl has a tree. Name a --model that makes trees, or leave this out.",
-        ),
+        ("dev.jsonl", ["--tree"], "dev.jsonl has a tree. Name a --model that makes trees, or leave this out."),
     ],
 )
 def test_errors(source, arguments, message):

@@ -8,15 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nestree.data import alignment
-from nestree.data.alignment import (
-    UNITS,
-    AnnotatedText,
-    Mention,
-    Passage,
-    join_passages,
-    to_code_points,
-    tokens,
-)
+from nestree.data.alignment import UNITS, AnnotatedText, Mention, Passage, join_passages, to_code_points, tokens
 from nestree.data.io import ConversionReport
 from nestree.errors import DataError, EmptySpanError, InputError, SpanRangeError
 from nestree.text import SENTENCE_RULES, WORD_STYLES, split
@@ -29,12 +21,7 @@ BLANK = "dropped: an entity of blanks only"
 
 
 def align(
-    text: str,
-    *mentions: tuple,
-    skip_bad: bool = False,
-    words: str = "treebank",
-    sentences: str = "rules",
-    **more,
+    text: str, *mentions: tuple, skip_bad: bool = False, words: str = "treebank", sentences: str = "rules", **more
 ) -> tuple[Document, ConversionReport]:
     report = ConversionReport(skip_bad=skip_bad)
     annotated = AnnotatedText(text, [Mention(*mention) for mention in mentions], "a.txt", **more)

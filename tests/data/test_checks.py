@@ -42,19 +42,11 @@ def test_data_without_problems(tmp_path):
 @pytest.mark.parametrize(
     ("kind", "bad", "message"),
     [
-        (
-            "crossing",
-            line("a b c d", entity(0, 3), entity(1, 4, "GPE")),
-            '0-3 PER "a b c" and 1-4 GPE "b c d"',
-        ),
+        ("crossing", line("a b c d", entity(0, 3), entity(1, 4, "GPE")), '0-3 PER "a b c" and 1-4 GPE "b c d"'),
         ("duplicate", line("a b", entity(0, 1), entity(0, 2), entity(0, 1)), '0-1 PER "a"'),
         ("empty", line("a b", entity(1, 1)), "entity 1-1 PER is empty"),
         ("empty", line("a b", entity(2, 1)), "entity 2-1 PER is empty"),
-        (
-            "out-of-range",
-            line("a b", entity(1, 3)),
-            "entity 1-3 PER ends after the sentence, which has 2 words",
-        ),
+        ("out-of-range", line("a b", entity(1, 3)), "entity 1-3 PER ends after the sentence, which has 2 words"),
         ("bad-record", line("a b", entity(-1, 1)), "start -1"),
         ("bad-record", '{"tokens": ["a"', "not JSON"),
         ("label-spelling", line("a", entity(0, 1, "PER ")), "'PER ' 1 time; mostly 'PER'"),

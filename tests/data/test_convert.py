@@ -38,12 +38,7 @@ def test_the_input_is_not_overwritten(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_bytes(COUNTED.read_bytes())
     (tmp_path / "link.jsonl").symlink_to(path)
-    for source, target in [
-        (path, path),
-        (path, tmp_path / "link.jsonl"),
-        (tmp_path, path),
-        (tmp_path, tmp_path),
-    ]:
+    for source, target in [(path, path), (path, tmp_path / "link.jsonl"), (tmp_path, path), (tmp_path, tmp_path)]:
         message = f"^{re.escape(str(target))} is the input. Write to another file.$"
         with pytest.raises(InputError, match=message):
             convert(source, target, "jsonl", "jsonl", skip_bad=True)

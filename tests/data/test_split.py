@@ -36,10 +36,7 @@ def documents(count: int, seed: int = 0) -> list[Document]:
 
 
 @settings(max_examples=100, deadline=None)
-@given(
-    st.dictionaries(st.sampled_from("abcde"), st.integers(1, 100), min_size=1, max_size=5),
-    st.integers(500, 9999),
-)
+@given(st.dictionaries(st.sampled_from("abcde"), st.integers(1, 100), min_size=1, max_size=5), st.integers(500, 9999))
 def test_sizes_add_up_and_are_within_one_of_the_exact_share(shares, total):
     found = sizes(shares, total)
     assert sum(found.values()) == total

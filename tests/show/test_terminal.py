@@ -142,10 +142,7 @@ INCOMPLETE = {
             (Sentence(list("abc"), tree=Tree(spans)), picture) for spans, picture in INCOMPLETE.items()
         ),
         (
-            Sentence(
-                ["東京", "大学", "cafe\N{COMBINING ACUTE ACCENT}", "x"],
-                [Entity(0, 2, "ORG"), Entity(2, 3, "X")],
-            ),
+            Sentence(["東京", "大学", "cafe\N{COMBINING ACUTE ACCENT}", "x"], [Entity(0, 2, "ORG"), Entity(2, 3, "X")]),
             "東京 大学 cafe\N{COMBINING ACUTE ACCENT} x\n╰─ ORG ─╯ ╰X─╯",
         ),
     ],

@@ -74,22 +74,14 @@ def test_a_split_by_a_list_of_ids(tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        (
-            'END="76"',
-            'END="78"',
-            "the head of this mention should be 'chairman', but in .*sgm without its tags",
-        ),
+        ('END="76"', 'END="78"', "the head of this mention should be 'chairman', but in .*sgm without its tags"),
         (HE, 'START="140" END="139"', "extent 140-139 of a mention ends before it begins"),
         (HE, 'START="139" END="9999"', "extent 139-9999 of a mention ends after the text"),
         (HE, 'START="139"', "END of this charseq is '', and should be a number"),
         ('START="139"', 'START="-1"', "START of this charseq is '-1'"),
         ('TYPE="PER" ', "", "this mention is of an entity without TYPE"),
         ("extent>", "extant>", "this mention has no extent"),
-        (
-            HEAD % (HE, "He"),
-            HEAD % ('START="161" END="163"', "his"),
-            "entity 131-133 PER has its head at 153-156",
-        ),
+        (HEAD % (HE, "He"), HEAD % ('START="161" END="163"', "his"), "entity 131-133 PER has its head at 153-156"),
         ("</document>", "", "not well-formed XML"),
     ],
 )

@@ -110,8 +110,7 @@ keys = st.sampled_from(["start", "end", "label"])
 anything = st.recursive(scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner), max_leaves=6)
 span = {"start": st.integers(-1, 3) | anything, "end": st.integers(0, 4) | anything}
 entity = st.fixed_dictionaries(
-    {**span, "label": st.just("X") | anything},
-    optional=dict.fromkeys(("head", "heads", "score", "more"), anything),
+    {**span, "label": st.just("X") | anything}, optional=dict.fromkeys(("head", "heads", "score", "more"), anything)
 )
 record = st.fixed_dictionaries(
     {},

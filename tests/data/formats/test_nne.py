@@ -58,18 +58,10 @@ def test_the_two_folders_exchanged():
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        (
-            "(NNP Ada)",
-            "",
-            r"wsj_0001.mrg:3: this sentence has 7 words, and its tree at .*wsj_0001.mrg:2 has 6",
-        ),
+        ("(NNP Ada)", "", r"wsj_0001.mrg:3: this sentence has 7 words, and its tree at .*wsj_0001.mrg:2 has 6"),
         ("( (NP (CD five) (NN dollar) (. .) ))", "", "has 3 sentences, and .* has 2 trees"),
         ("(. .) ))\n( (NP", "(. .) )\n( (NP", "trees/00/wsj_0001.mrg:8: this tree is not closed"),
-        (
-            "(. .) ))\n( (NP",
-            "(. .) )))\n( (NP",
-            "trees/00/wsj_0001.mrg:13: there is one closing bracket too many",
-        ),
+        ("(. .) ))\n( (NP", "(. .) )))\n( (NP", "trees/00/wsj_0001.mrg:13: there is one closing bracket too many"),
     ],
 )
 def test_trees_that_do_not_fit(tmp_path, old, new, expected):
