@@ -1,4 +1,4 @@
-"""Reading fixtures and comparing what was read; shared by the tests of the formats."""
+"""Reading and writing files with what is counted on the way, and comparing what was read."""
 
 import json
 from functools import cache
@@ -7,17 +7,22 @@ from pathlib import Path
 from nestree.data import formats
 from nestree.data.io import ConversionReport
 from nestree.types import Document, Sentence
+from tests.tiny import write_text
 
 FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
 
 
 def documents(
-    path: Path | str, format: str | None = None, **options: object
+    path: Path | str, format: str | None = None, skip_bad: bool = False, **options: object
 ) -> tuple[list[Document], ConversionReport]:
     """Everything in a file, and what was counted on the way; a name is that of a fixture."""
-    report = ConversionReport()
-    path = path if isinstance(path, Path) else FIXTURES / path
-    return list(formats.read(path, format, report, **options)), report
+    report = ConversionReport(skip_bad=skip_bad)
+    return list(formats.read(FIXTURES / path, format, report, **options)), report
+
+
+def converted_documents(shared: Path, name: str) -> list[Document]:
+    """All parts of one of the converted real sets."""
+    return [document for part in ("train", "dev", "test") for document in converted(shared, name, part)[0]]
 
 
 @cache
@@ -51,11 +56,14 @@ def squeezed(sentence: Sentence) -> tuple[str, set[tuple[int, int, str]]]:
     return "".join(sentence.words), {(at[e.start], at[e.end], e.label) for e in sentence.entities}
 
 
-def read_one(
-    folder: Path, format: str, record: object, report: ConversionReport | None = None, **options: object
-) -> Document:
-    """The document of a file with one JSON record."""
-    path = folder / "a.jsonl"
-    path.write_text(json.dumps(record), encoding="utf-8")
-    (document,) = formats.read(path, format, report, **options)
-    return document
+def read_one(folder: Path, format: str, record: object, **options: object) -> tuple[Document, ConversionReport]:
+    """The document of a file with one JSON record, and what was counted on the way."""
+    (document,), report = documents(write_text(folder / "a.jsonl", json.dumps(record)), format, **options)
+    return document, report
+
+
+def write(given: list[Document], path: Path, format: str | None = None, **options: object) -> ConversionReport:
+    """What is counted when these documents are written."""
+    report = ConversionReport()
+    formats.write(given, path, format, report, **options)
+    return report

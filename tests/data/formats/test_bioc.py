@@ -7,7 +7,6 @@ import bioc.biocjson
 import pytest
 
 from nestree.data import formats
-from nestree.data.io import ConversionReport
 from nestree.errors import DataError
 from nestree.types import Document, Entity, Sentence
 from tests.tiny import write_text
@@ -15,23 +14,19 @@ from tests.tiny import write_text
 from .reading import FIXTURES, documents, phrases
 
 
-def collection(annotation, text="in Rome", offset=0):
-    return (
-        f"<collection><document><id>1</id><passage><offset>{offset}</offset><text>{text}</text>"
-        f"{annotation}</passage></document></collection>"
-    )
+def collection(annotation):
+    passage = f"<passage><offset>0</offset><text>in Rome</text>{annotation}</passage>"
+    return f"<collection><document><id>1</id>{passage}</document></collection>"
 
 
-def annotation(offset, length, text, label="GPE"):
-    return (
-        f'<annotation id="T"><infon key="type">{label}</infon><location offset="{offset}" length="{length}"/>'
-        f"<text>{text}</text></annotation>"
-    )
+def annotation(offset):
+    """Of Rome, which is at 3."""
+    location = f'<location offset="{offset}" length="4"/>'
+    return f'<annotation id="T"><infon key="type">GPE</infon>{location}<text>Rome</text></annotation>'
 
 
-def read_text(folder, text, report=None, **options):
-    path = write_text(folder / "a.xml", text)
-    return list(formats.read(path, "bioc", report or ConversionReport(), **options))
+def read_text(folder, text, **options):
+    return documents(write_text(folder / "a.xml", text), "bioc", **options)
 
 
 def test_xml_and_the_json_of_the_library_say_the_same(tmp_path):
@@ -62,13 +57,13 @@ def test_xml_and_the_json_of_the_library_say_the_same(tmp_path):
 
 
 def test_labels_of_another_infon_and_bad_annotations(tmp_path):
-    text = collection(annotation(3, 4, "Rome").replace('"type"', '"class"'))
-    (document,) = read_text(tmp_path, text, label="class")
+    text = collection(annotation(3).replace('"type"', '"class"'))
+    (document,), _ = read_text(tmp_path, text, label="class")
     assert phrases(document.sentences[0]) == [("Rome", "GPE")]
     with pytest.raises(DataError, match=r"infon 'type' is None.*option `label`; there are class"):
         read_text(tmp_path, text)
-    report = ConversionReport(skip_bad=True)
-    (document,) = read_text(tmp_path, collection(annotation(2, 4, "Rome") + annotation(3, 4, "Rome")), report)
+    text = collection(annotation(2) + annotation(3))
+    (document,), report = read_text(tmp_path, text, skip_bad=True)
     assert phrases(document.sentences[0]) == [("Rome", "GPE")]
     assert len(report.skipped) == 1
     (document,), _ = documents("tools/bioc_lines.jsonl", "bioc")
@@ -83,7 +78,7 @@ def test_passages_are_written_as_they_were_read_and_the_library_agrees(tmp_path)
     assert [passage.offset for passage in found.documents[0].passages] == [10, 30]
     assert found.documents[0].passages[0].infons == {"type": "title"}
     bioc.validate(found)
-    again = list(formats.read(tmp_path / "b.xml", "bioc"))
+    again, _ = documents(tmp_path / "b.xml", "bioc")
     assert [document.text for document in again] == [fever.text, empty.text]
     assert again[0].extra == fever.extra
 

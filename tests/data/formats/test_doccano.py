@@ -5,7 +5,6 @@ import json
 import pytest
 
 from nestree.data import formats
-from nestree.data.io import ConversionReport
 from nestree.errors import InputError
 from nestree.types import Document, Entity, Sentence
 
@@ -32,19 +31,16 @@ FAMILY = "👨‍👩‍👧 é\u0301\u0323, Rome"  # five characters of which t
 
 @pytest.mark.parametrize(("offsets", "start"), [("characters", 11), ("utf-16", 14), ("graphemes", 5)])
 def test_offsets_count_what_is_chosen(tmp_path, offsets, start):
-    report = ConversionReport()
     record = {"text": FAMILY, "label": [[start, start + 4, "GPE"]]}
-    document = read_one(tmp_path, "doccano", record, report, offsets=offsets)
+    document, report = read_one(tmp_path, "doccano", record, offsets=offsets)
     assert [phrase for s in document.sentences for phrase in phrases(s)] == [("Rome", "GPE")]
     assert len(report.counts) == (offsets == "characters")
 
 
 def test_unsure_offsets_are_counted_where_they_matter(tmp_path):
-    report = ConversionReport()
-    read_one(tmp_path, "doccano", {"text": "é Rome", "label": [[2, 6, "GPE"]]}, report)
-    assert report.counts == {}
-    read_one(tmp_path, "doccano", {"text": "🙂 Rome", "label": [[2, 6, "GPE"]]}, report)
-    assert list(report.counts.values()) == [1]
+    for text, counts in {"é Rome": [], "🙂 Rome": [1]}.items():
+        _, report = read_one(tmp_path, "doccano", {"text": text, "label": [[2, 6, "GPE"]]})
+        assert list(report.counts.values()) == counts
     with pytest.raises(InputError, match="offsets cannot count 'bytes'"):
         read_one(tmp_path, "doccano", {"text": "Rome"}, offsets="bytes")
 

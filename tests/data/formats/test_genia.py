@@ -2,12 +2,11 @@
 
 import pytest
 
-from nestree.data import formats
 from nestree.data.formats.biomedical import choose_genia_label, parse_genia_articles, sentence_range
 from nestree.data.io import ConversionReport
 from nestree.errors import DataError
 
-from .reading import FIXTURES, converted, documents, phrases, sentences, squeezed
+from .reading import FIXTURES, converted_documents, documents, phrases, sentences, squeezed
 
 
 def test_five_types_counted_by_hand():
@@ -70,8 +69,8 @@ def test_a_bad_file_of_a_folder_is_skipped(tmp_path):
     good = FIXTURES.joinpath("genia.xml").read_text()
     (tmp_path / "a.xml").write_text(good[:900])
     (tmp_path / "b.xml").write_text(good)
-    report = ConversionReport(skip_bad=True)
-    assert len(list(formats.read(tmp_path, "genia", report))) >= 2
+    found, report = documents(tmp_path, "genia", skip_bad=True)
+    assert len(found) >= 2
     assert len(report.skipped) == 1
     assert report.skipped[0].startswith(str(tmp_path / "a.xml:"))
     assert report.places["entities of other types left out"][-1].startswith(str(tmp_path / "b.xml:"))
@@ -94,11 +93,10 @@ def test_the_real_files_agree_with_the_converted_sets(shared, name, equal, share
     """180 articles, 1658 sentences: docs/data.md explains each of the differences that are counted here."""
     raw = shared / "data" / "raw" / "genia_gpml"
     by_text = {}
-    for part in ("train", "dev", "test"):
-        for document in converted(shared, name, part)[0]:
-            for sentence in document.sentences:
-                text, found = squeezed(sentence)
-                by_text.setdefault(text, {})[document.id] = found
+    for document in converted_documents(shared, name):
+        for sentence in document.sentences:
+            text, found = squeezed(sentence)
+            by_text.setdefault(text, {})[document.id] = found
     articles = parse_genia_articles(raw, ConversionReport())
     marks = [constituents for article in articles for _, constituents in article.extra["sentences"]]
     mine, _ = documents(raw, "genia", coordinations=name == "genia_paper")

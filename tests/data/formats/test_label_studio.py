@@ -2,11 +2,10 @@
 
 import json
 
-from nestree.data import formats
-from nestree.data.io import ConversionReport
 from nestree.types import Document, Entity, Sentence
+from tests.tiny import write_text
 
-from .reading import documents, phrases, read_one
+from .reading import documents, phrases, read_one, write
 
 
 def entities(document):
@@ -55,10 +54,9 @@ def test_one_annotator_one_control_or_the_predictions_can_be_chosen(tmp_path):
     predicted, _ = documents("tools/label_studio.json", part="predictions")
     assert phrases(predicted[0].sentences[0]) == [("Sicily", "LOC")]
     assert predicted[0].sentences[0].entities[0].score == 0.4
-    report = ConversionReport()
     result = [region(0, 4, "A") | {"from_name": "ner"}, region(0, 4, "B") | {"from_name": "topic"}]
     task = {"data": {"body": "Rome"}, "annotations": [{"result": result}]}
-    document = read_one(tmp_path, "label-studio", task, report, from_name="ner", field="body")
+    document, report = read_one(tmp_path, "label-studio", task, from_name="ner", field="body")
     assert phrases(document.sentences[0]) == [("Rome", "A")]
     assert report.counts == {"regions of other controls not read": 1}
 
@@ -70,10 +68,8 @@ def test_the_export_of_a_project_has_only_the_ids_of_predictions(tmp_path):
         {"id": 1, "annotations": [annotation], "predictions": [1, 2], "data": {"text": "Ann left."}},
         {"id": 2, "annotations": [], "predictions": [3], "data": {"text": "It rained."}},
     ]
-    path, report = tmp_path / "export.json", ConversionReport()
-    path.write_text(json.dumps(tasks))
-    found = [e for d in formats.read(path, "label-studio", report) for e in d.entities]
-    assert [(e.start, e.end, e.label) for e in found] == [(0, 3, "PER")]
+    found, report = documents(write_text(tmp_path / "export.json", json.dumps(tasks)), "label-studio")
+    assert [entities(document) for document in found] == [[("Ann", "PER")], []]
     assert report.counts["predictions not read: the export of a project has only their ids"] == 1
 
 
@@ -86,9 +82,9 @@ def test_offsets_of_old_versions_are_noticed_and_put_right(tmp_path):
         "offsets counted UTF-16 units: converted to characters": 1,
         "offsets count CRLF as one character: text read with LF": 2,
     }
-    text, report = "I like Rome 😀", ConversionReport()
-    task = {"data": {"text": text}, "annotations": [{"result": [region(7, 14, "GPE", text="Rome 😀")]}]}
-    document = read_one(tmp_path, "label-studio", task, report)
+    result = [region(7, 14, "GPE", text="Rome 😀")]
+    task = {"data": {"text": "I like Rome 😀"}, "annotations": [{"result": result}]}
+    document, report = read_one(tmp_path, "label-studio", task)
     assert phrases(document.sentences[0]) == [("Rome 😀", "GPE")]
     assert report.counts == {"offsets counted UTF-16 units: converted to characters": 1}
 
@@ -98,25 +94,25 @@ def test_the_short_form_is_read(tmp_path):
     assert document.id == "9"
     assert sorted(phrases(document.sentences[0])) == [("Palermo", "GPE"), ("The mayor of Palermo", "PER")]
     task = {"id": 1, "text": "in Rome", "ner": [{"start": 3, "end": 7, "text": "Rome", "labels": ["GPE"]}]}
-    document = read_one(tmp_path, "label-studio", task)  # after a control of this name
+    document, _ = read_one(tmp_path, "label-studio", task)  # after a control of this name
     assert phrases(document.sentences[0]) == [("Rome", "GPE")]
 
 
 def test_what_cannot_be_settled_is_counted(tmp_path):
-    report = ConversionReport()
-    task = {"data": {"text": "in 🙂 Rome"}, "annotations": [{"result": [region(5, 9, "GPE", text="Roma")]}]}
-    assert phrases(read_one(tmp_path, "label-studio", task, report).sentences[0]) == [("Rome", "GPE")]
-    assert report.counts == {"offsets trusted: the region repeats another text": 1}
-    report = ConversionReport()
-    task["annotations"] = [{"result": [region(5, 9, "GPE")]}]
-    read_one(tmp_path, "label-studio", task, report)
-    (unsettled,) = report.counts
+    def read_regions(text, *result):
+        document, report = read_one(
+            tmp_path, "label-studio", {"data": {"text": text}, "annotations": [{"result": [*result]}]}
+        )
+        return entities(document), report.counts
+
+    found, counts = read_regions("in 🙂 Rome", region(5, 9, "GPE", text="Roma"))
+    assert found == [("Rome", "GPE")]
+    assert counts == {"offsets trusted: the region repeats another text": 1}
+    _, (unsettled,) = read_regions("in 🙂 Rome", region(5, 9, "GPE"))
     assert unsettled.startswith("offsets in a text with emoji taken as characters:")
-    report = ConversionReport()
-    result = [region(0, 4), region(0, 4, "A") | {"score": 7}]
-    task = {"data": {"text": "Rome"}, "annotations": [{"result": result}]}
-    assert phrases(read_one(tmp_path, "label-studio", task, report).sentences[0]) == [("Rome", "A")]
-    assert report.counts == {"dropped: an entity without a label": 1, "scores not read: not a probability": 1}
+    found, counts = read_regions("Rome", region(0, 4), region(0, 4, "A") | {"score": 7})
+    assert found == [("Rome", "A")]
+    assert counts == {"dropped: an entity without a label": 1, "scores not read: not a probability": 1}
 
 
 TEXT = "Ada Blum 🙂\r\nof Rome"
@@ -129,7 +125,7 @@ def test_predictions_carry_scores_and_the_names_of_the_config(tmp_path):
     path = tmp_path / "out.json"
     names = {"from_name": "ner", "to_name": "words", "field": "body", "model": "m2"}
     document = Document((SENTENCE,), TEXT, "d1", {"source": "x"})
-    formats.write([document], path, "label-studio", part="predictions", **names)
+    write([document], path, "label-studio", part="predictions", **names)
     (task,) = json.loads(path.read_text(encoding="utf-8"))
     assert task["data"] == {"body": TEXT, "doc_id": "d1", "source": "x"}
     (prediction,) = task["predictions"]
@@ -140,7 +136,7 @@ def test_predictions_carry_scores_and_the_names_of_the_config(tmp_path):
     expected = {"id": "e1", "from_name": "ner", "to_name": "words", "type": "labels"}
     assert first == {**expected, "score": 0.75, "value": value}
     assert "score" not in prediction["result"][2]
-    (back,) = formats.read(path, "label-studio", field="body", words="whitespace", sentences="rules")
+    (back,), _ = documents(path, "label-studio", field="body", words="whitespace", sentences="rules")
     assert (back.text, back.id, back.extra) == (TEXT, "d1", {"source": "x"})
     assert {(e.start, e.end, e.label, e.score) for e in back.sentences[0].entities} == {
         (e.start, e.end, e.label, e.score) for e in SENTENCE.entities
@@ -148,5 +144,5 @@ def test_predictions_carry_scores_and_the_names_of_the_config(tmp_path):
 
 
 def test_no_documents_are_an_empty_list(tmp_path):
-    formats.write([], tmp_path / "a.json", "label-studio")
+    write([], tmp_path / "a.json", "label-studio")
     assert json.loads((tmp_path / "a.json").read_text()) == []

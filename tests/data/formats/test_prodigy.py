@@ -2,11 +2,9 @@
 
 import json
 
-from nestree.data import formats
-from nestree.data.io import ConversionReport
 from nestree.types import Document, Entity, Sentence
 
-from .reading import documents, phrases, read_one
+from .reading import documents, phrases, read_one, write
 
 
 def test_tokens_are_the_words_and_answers_are_heeded():
@@ -32,11 +30,10 @@ def test_tokens_are_the_words_and_answers_are_heeded():
 
 
 def test_a_span_without_label_or_word_is_dropped_and_counted(tmp_path):
-    report = ConversionReport()
     tokens = [{"text": "in", "start": 0, "end": 2}]
     places = [(3, 7, {"label": "A"}), (0, 2, {}), (2, 3, {"label": "B"})]
     spans = [{"start": start, "end": end, **label} for start, end, label in places]
-    document = read_one(tmp_path, "prodigy", {"text": "in Rome", "tokens": tokens, "spans": spans}, report)
+    document, report = read_one(tmp_path, "prodigy", {"text": "in Rome", "tokens": tokens, "spans": spans})
     assert document.sentences[0].entities == ()
     assert report.counts == {
         "dropped: an entity that holds no word": 1,
@@ -49,13 +46,13 @@ def test_written_tokens_spell_the_text_and_ends_are_inclusive(tmp_path):
     text = "Do  n't\r\ngo 🙂"
     entities = Entity(0, 4, "X", score=0.5, extra={"source": "m"}), Entity(2, 4, "Y", head=2)
     sentence = Sentence(("Do", "n't", "go", "🙂"), entities, text, ((0, 2), (4, 7), (9, 11), (12, 13)))
-    formats.write([Document((sentence,), text, "d", {"meta": {"page": 1}})], tmp_path / "a", "prodigy")
+    write([Document((sentence,), text, "d", {"meta": {"page": 1}})], tmp_path / "a", "prodigy")
     task = json.loads((tmp_path / "a").read_text(encoding="utf-8"))
     assert "".join(t["text"] + " " * t["ws"] for t in task["tokens"]) == text
     assert [t["id"] for t in task["tokens"]] == list(range(6))
     assert [(s["token_start"], s["token_end"]) for s in task["spans"]] == [(0, 5), (4, 5)]
     assert task["meta"] == {"page": 1, "doc_id": "d"}
-    (back,) = formats.read(tmp_path / "a", "prodigy")
+    (back,), _ = documents(tmp_path / "a", "prodigy")
     assert back.sentences[0].words == sentence.words
     entities = [(e.span, e.score, e.extra) for e in back.sentences[0].entities]
     assert entities == [((0, 4), 0.5, {"source": "m"}), ((2, 4), None, {})]

@@ -1,16 +1,8 @@
 """PubTator: title and abstract as one text, offsets compared, relations counted."""
 
-from nestree.data import formats
-from nestree.data.io import ConversionReport
 from nestree.types import Document, Entity, Sentence
-from tests.tiny import write_text
 
-from .reading import documents, phrases
-
-
-def read_text(folder, text, **options):
-    path = write_text(folder / "a.txt", text)
-    return list(formats.read(path, "pubtator", options.pop("report", ConversionReport()), **options))
+from .reading import documents, phrases, write
 
 
 def test_articles_are_read_and_the_title_is_a_sentence_of_its_own():
@@ -40,9 +32,7 @@ def test_written_offsets_hold_and_what_is_changed_is_counted(tmp_path):
     entities = [Entity(0, 2, "D", head=1, extra={"id": "M1", "other": 1}), Entity(1, 5, "A\tB", score=0.5)]
     offsets = ((0, 4), (5, 10), (13, 15), (16, 20), (21, 22))
     sentence = Sentence(["Rome", "fever", "in", "Rome", "🙂"], [*entities, Entity(4, 5, "E")], text, offsets)
-    report = ConversionReport()
-    given = [Document((sentence,), text, "a|b", {"k": 1}), Document(())]
-    formats.write(given, tmp_path / "a", "pubtator", report)
+    report = write([Document((sentence,), text, "a|b", {"k": 1}), Document(())], tmp_path / "a", "pubtator")
     assert (tmp_path / "a").read_text(encoding="utf-8") == (
         "a_b|t|Rome\tfever\n"
         "a_b|a|  in Rome 🙂\n"
@@ -57,7 +47,7 @@ def test_written_offsets_hold_and_what_is_changed_is_counted(tmp_path):
         "line ends written as blanks: pubtator cannot hold them": 1,
         "labels changed: pubtator has no place for tabs and line ends in them": 1,
     }
-    back, empty = formats.read(tmp_path / "a", "pubtator", words="whitespace")
+    (back, empty), _ = documents(tmp_path / "a", "pubtator", words="whitespace")
     assert [(s.words, [(e.span, e.label) for e in s.entities]) for s in back.sentences] == [
         (sentence.words, [((0, 2), "D"), ((1, 5), "A B"), ((4, 5), "E")])
     ]
