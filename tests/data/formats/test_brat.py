@@ -5,7 +5,7 @@ import pytest
 from nestree.errors import DataError
 from nestree.types import Document, Entity, Sentence
 
-from .reading import converted_documents, documents, phrases, spans, write
+from .reading import assert_refused, converted_documents, documents, phrases, spans, write
 
 
 def write_brat_folder(folder, text, *annotations):
@@ -86,8 +86,7 @@ def test_byte_order_marks(tmp_path, moved, start):
     assert phrases(document.sentences[-1]) == [("Maya Ortiz", "PER")]
     counted = "offsets count the byte order mark: left out, and offsets moved by one"
     assert report.counts == ({counted: 1} if moved else {})
-    with pytest.raises(DataError, match="at its offsets"):
-        documents(write_brat_folder(tmp_path / "x", text, "T1\tPER 1 11\tMaya Ortiz"))
+    assert_refused("at its offsets", write_brat_folder(tmp_path / "x", text, "T1\tPER 1 11\tMaya Ortiz"))
 
 
 def test_annotations_without_their_text_or_with_endless_offsets(tmp_path):
@@ -98,13 +97,10 @@ def test_annotations_without_their_text_or_with_endless_offsets(tmp_path):
 
 
 def test_folders_that_are_no_brat_data(tmp_path):
-    with pytest.raises(DataError, match=r"holds no .ann file"):
-        documents(tmp_path, "brat")
+    assert_refused(r"holds no .ann file", tmp_path, "brat")
     (tmp_path / "a.ann").write_text("")
-    with pytest.raises(DataError, match=r"a.ann has no text: put a.txt beside it"):
-        documents(tmp_path, "brat")
-    with pytest.raises(DataError, match=r"b.txt does not exist"):
-        documents(tmp_path / "b.ann", "brat")
+    assert_refused(r"a.ann has no text: put a.txt beside it", tmp_path, "brat")
+    assert_refused(r"b.txt does not exist", tmp_path / "b.ann", "brat")
 
 
 def test_what_is_written_is_what_brat_reads(tmp_path):

@@ -6,11 +6,11 @@ from hypothesis import strategies as st
 
 from nestree.data.formats.columns import decode_tags, encode_tags
 from nestree.data.io import ConversionReport
-from nestree.errors import DataError, InputError
+from nestree.errors import InputError
 from nestree.types import Document, Entity, Sentence
-from tests.tiny import write_text
+from tests.tiny import any_entity, write_text
 
-from .reading import converted_sentences, documents, phrases, sentences, spans, write
+from .reading import assert_refused, converted_sentences, documents, phrases, sentences, spans, write
 
 
 def test_layers_and_joined_tags_counted_by_hand():
@@ -24,8 +24,7 @@ def test_layers_and_joined_tags_counted_by_hand():
 
 
 def test_columns_can_be_chosen():
-    with pytest.raises(DataError, match=r"germeval.tsv:2: 'Aachen' is not a tag such as B-PER.*which columns"):
-        documents("germeval.tsv", "columns")
+    assert_refused(r"germeval.tsv:2: 'Aachen' is not a tag such as B-PER.*which columns", "germeval.tsv", "columns")
     (first, second), report = documents("germeval.tsv", "columns", word=2)
     assert phrases(first.sentences[0]) == [("Aachen", "LOC"), ("Aachen", "LOCpart")]
     assert second.sentences[0].words == ("Hier",)
@@ -39,12 +38,10 @@ def test_columns_can_be_chosen():
 def test_tags_taken_as_words_are_an_error(tmp_path):
     path = write_text(tmp_path / "a.iob2", "in\tO\tO\nRome\tB-LOC\tO\n\nO\tB-PER\tO\n")
     message = "a.iob2: 3 of 3 words look like tags such as O and B-PER, so column 2 .* such as --read word=1."
-    with pytest.raises(DataError, match=message):
-        documents(path, word=2)
+    assert_refused(message, path, word=2)
     assert documents(path)[1].counts == {}
     path.write_text("O\tin\tO\nB-LOC\tRome\tO\n")
-    with pytest.raises(DataError, match=r"so column 1 does .* --read word=2."):
-        documents(path, tags="3")
+    assert_refused(r"so column 1 does .* --read word=2.", path, tags="3")
     path.write_text("O\tO\n\nB-52\tB-X\n")  # no other column could hold the words
     assert documents(path)[1].counts == {"words look like tags such as O and B-PER": 2}
 
@@ -72,21 +69,14 @@ def test_what_tags_mean(tags, expected, strays):
     assert wrong == strays
 
 
-@st.composite
-def any_span(draw):
-    start = draw(st.integers(0, 5))
-    return start, start + draw(st.integers(1, 4)), draw(st.sampled_from("AB"))
-
-
 @settings(max_examples=150)
-@given(st.lists(any_span(), max_size=5), st.sampled_from(["iob2", "bioes"]), st.booleans())
-def test_what_is_written_is_read_or_counted(found, scheme, joined):
-    sentence = Sentence(["w"] * 9, [Entity(*span) for span in found])
-    report = ConversionReport()
+@given(st.lists(any_entity(), max_size=5), st.sampled_from(["iob2", "bioes"]), st.booleans())
+def test_what_is_written_is_read_or_counted(entities, scheme, joined):
+    sentence, report = Sentence(["w"] * 9, entities), ConversionReport()
     layers = encode_tags(sentence, scheme, joined, report)
     back = [decode_tags(layer) for layer in layers]
     assert not any(strays for _, strays in back)
-    equal = sorted(span for spans, _ in back for span in spans) == sorted(found)
+    equal = sorted(span for found, _ in back for span in found) == sorted(spans(sentence))
     assert equal == (report.counts == {})
     assert joined or equal
 

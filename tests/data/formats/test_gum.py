@@ -5,10 +5,9 @@ import sys
 
 import pytest
 
-from nestree.errors import DataError
 from tests.tiny import write_text
 
-from .reading import FIXTURES, converted_documents, documents, phrases
+from .reading import FIXTURES, assert_refused, converted_documents, documents, phrases
 
 GUM = FIXTURES / "gum.conllu"
 
@@ -78,8 +77,7 @@ def test_paragraphs_texts_without_the_words_and_files_without_documents(tmp_path
 def test_mistakes_have_a_place_and_only_their_sentence_is_skipped(tmp_path, old, new, expected):
     text = GUM.read_text().replace("# newpar\n", "").replace(old, new, 1)
     path = write_text(tmp_path / "a.conllu", text)
-    with pytest.raises(DataError, match=expected):
-        documents(path)
+    assert_refused(expected, path)
     found, report = documents(path, skip_bad=True)
     assert sum(len(document.sentences) for document in found) == 2
     assert len(report.skipped) == 1
@@ -87,13 +85,11 @@ def test_mistakes_have_a_place_and_only_their_sentence_is_skipped(tmp_path, old,
 
 def test_a_missing_library_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "conllu", None)
-    with pytest.raises(DataError, match=r"pip install 'nestree\[formats\]'"):
-        documents(GUM)
+    assert_refused(r"pip install 'nestree\[formats\]'", GUM)
 
 
 def test_folders(tmp_path):
-    with pytest.raises(DataError, match=r"holds no .conllu file"):
-        documents(tmp_path, "gum")
+    assert_refused(r"holds no .conllu file", tmp_path, "gum")
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "a.conllu").write_text(GUM.read_text())
     assert len(documents(tmp_path)[0]) == 2

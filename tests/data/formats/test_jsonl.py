@@ -122,7 +122,7 @@ record = st.fixed_dictionaries(
 )
 
 
-@settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(record, min_size=1, max_size=3))
 def test_any_json_gives_data_or_a_data_error(tmp_path, found):
     path = write_text(tmp_path / "a.jsonl", "\n".join(map(json.dumps, found)))

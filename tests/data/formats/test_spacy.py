@@ -11,8 +11,9 @@ from spacy.tokens import Doc, DocBin, Span, SpanGroup
 
 from nestree.errors import DataError
 from nestree.types import Document, Entity, Sentence
+from tests.tiny import write_bytes
 
-from .reading import documents, phrases, write
+from .reading import assert_refused, documents, phrases, write
 
 VOCAB = spacy.blank("xx").vocab
 WORDS = ["The", "Bank", "of", "Rome", "\n\n", "closed", "🙂", "."]
@@ -122,15 +123,12 @@ def test_what_is_written_comes_back_whole_without_a_pickle(tmp_path, monkeypatch
 
 @pytest.mark.parametrize("data", [b"nonsense", b"\x1f\x8b", b"", "x\u0153".encode() * 99])
 def test_other_files_are_no_docbin(tmp_path, data):
-    (tmp_path / "a.spacy").write_bytes(data)
-    with pytest.raises(DataError, match=r"a.spacy"):
-        documents(tmp_path / "a.spacy")
+    assert_refused(r"a.spacy", write_bytes(tmp_path / "a.spacy", data))
 
 
 def test_what_spacy_cannot_unpack_is_one_sentence(tmp_path):
-    (tmp_path / "a.spacy").write_bytes(zlib.compress(srsly.msgpack_dumps({"attrs": [1]})))
-    with pytest.raises(DataError, match=r"a.spacy: this is not a spaCy DocBin: KeyError.*0 documents"):
-        documents(tmp_path / "a.spacy")
+    path = write_bytes(tmp_path / "a.spacy", zlib.compress(srsly.msgpack_dumps({"attrs": [1]})))
+    assert_refused(r"a.spacy: this is not a spaCy DocBin: KeyError.*0 documents", path)
 
 
 @pytest.mark.parametrize("name", ["spacy", "prodigy"])

@@ -14,7 +14,7 @@ from nestree.errors import DataError
 from nestree.types import Document, Entity, Sentence
 from tests.tiny import write_text
 
-from .reading import FIXTURES, documents, phrases, spans, write
+from .reading import FIXTURES, assert_refused, documents, phrases, spans, write
 
 
 def test_nne_with_a_flat_folder_of_trees_for_some_sections(tmp_path):
@@ -29,8 +29,7 @@ def test_nne_with_a_flat_folder_of_trees_for_some_sections(tmp_path):
     assert report.counts["documents without trees left out"] == 1
     for file in tmp_path.iterdir():
         file.unlink()
-    with pytest.raises(DataError, match="has no trees, and no other file has"):
-        documents("nne_standoff", trees=str(tmp_path))
+    assert_refused("has no trees, and no other file has", "nne_standoff", trees=str(tmp_path))
 
 
 def test_json_of_pyramid(tmp_path):
@@ -68,11 +67,9 @@ def test_tables_of_bionne(tmp_path):
     header, _, rows = BIONNE.partition("\n")
     quoted = "\t".join(f'"{name}"' for name in header.title().split("\t"))
     assert documents(write_text(tmp_path / "quoted.tsv", f"{quoted}\n{rows}"), words="whitespace")[0] == [document]
-    with pytest.raises(DataError, match=r"d1.txt does not exist. Name the folder"):
-        documents(path, texts=str(tmp_path / "none"))
+    assert_refused(r"d1.txt does not exist. Name the folder", path, texts=str(tmp_path / "none"))
     path.write_text(BIONNE.replace("20-24", "x"))
-    with pytest.raises(DataError, match=r"train.tsv:2: '11-14,x' are not offsets such as 10-14"):
-        documents(path)
+    assert_refused(r"train.tsv:2: '11-14,x' are not offsets such as 10-14", path)
 
 
 def test_texts_of_a_table_are_found_by_their_paths(tmp_path):

@@ -1,11 +1,122 @@
-"""Label Studio: tasks made by hand in the form of its exports, and tasks that we write."""
+"""Annotation tools: doccano, Prodigy, Label Studio; their exports, and tasks that we write."""
 
 import json
 
+import pytest
+
+from nestree.errors import InputError
 from nestree.types import Document, Entity, Sentence
 from tests.tiny import write_text
 
 from .reading import documents, phrases, read_one, write
+
+# doccano: the three keys, triples and objects, and what its offsets may count
+
+
+@pytest.mark.parametrize("key", ["label", "labels", "entities"])
+def test_all_three_keys_of_doccano_say_the_same(key):
+    found, report = documents(f"tools/doccano_{key}.jsonl", "doccano")
+    assert [document.id for document in found] == ["1", "2"]
+    assert sorted(phrases(found[0].sentences[0])) == [
+        ("Ada Blum of the Bank", "ODD"),
+        ("Palermo", "GPE"),
+        ("The mayor of Palermo", "PER"),
+        ("the Bank of Sicily", "ORG"),
+    ]
+    assert [phrases(s) for s in found[1].sentences if s.entities] == [[("The Zürich Zoo", "ORG")]]
+    assert "\r\n" in (found[1].text or "")
+    assert report.counts == ({"relations not read": 1} if key == "entities" else {})
+
+
+FAMILY = "👨‍👩‍👧 é\u0301\u0323, Rome"  # five characters of which three are two units, an e with three marks
+
+
+@pytest.mark.parametrize(("offsets", "start"), [("characters", 11), ("utf-16", 14), ("graphemes", 5)])
+def test_offsets_count_what_is_chosen(tmp_path, offsets, start):
+    record = {"text": FAMILY, "label": [[start, start + 4, "GPE"]]}
+    document, report = read_one(tmp_path, "doccano", record, offsets=offsets)
+    assert [phrase for s in document.sentences for phrase in phrases(s)] == [("Rome", "GPE")]
+    assert len(report.counts) == (offsets == "characters")
+
+
+def test_unsure_offsets_are_counted_where_they_matter(tmp_path):
+    for text, counts in {"é Rome": [], "🙂 Rome": [1]}.items():
+        _, report = read_one(tmp_path, "doccano", {"text": text, "label": [[2, 6, "GPE"]]})
+        assert list(report.counts.values()) == counts
+    with pytest.raises(InputError, match="offsets cannot count 'bytes'"):
+        read_one(tmp_path, "doccano", {"text": "Rome"}, offsets="bytes")
+
+
+@pytest.mark.parametrize("key", ["label", "labels", "entities"])
+def test_what_is_written_for_doccano_comes_back(tmp_path, key):
+    entities = Entity(0, 2, "X", head=1, score=0.5), Entity(1, 2, "GPE")
+    sentences = Sentence(("in", "Rome"), entities), Sentence(("So",))
+    write([Document(sentences, None, "d", {"more": [1]})], tmp_path / "a", "doccano", key=key)
+    record = json.loads((tmp_path / "a").read_text())
+    assert record["text"] == "in Rome\nSo"
+    assert len(record[key]) == 2
+    (back,), _ = documents(tmp_path / "a", "doccano", words="whitespace", sentences="lines")
+    assert [s.words for s in back.sentences] == [("in", "Rome"), ("So",)]
+    assert {e.span for e in back.sentences[0].entities} == {(0, 2), (1, 2)}
+    assert (back.id, back.extra) == ("d", {"more": [1]})
+
+
+# Prodigy: tokens kept, answers heeded, spans in characters
+
+
+def test_tokens_of_prodigy_are_the_words_and_answers_are_heeded():
+    (acme, rome), report = documents("tools/prodigy.jsonl")
+    words = ["New York-based Acme Inc. sues .", "Its CEO left 🙂 ."]
+    assert [s.words for s in acme.sentences] == [tuple(sentence.split()) for sentence in words]
+    assert [phrases(s) for s in acme.sentences] == [
+        [("New York-based Acme Inc.", "ORG"), ("New York-based", "GPE")],
+        [("Its CEO", "PER"), ("Its", "ORG")],
+    ]
+    boss = acme.sentences[1].entities[0]
+    assert (boss.score, boss.extra) == (0.7, {"source": "m"})
+    assert (acme.id, acme.extra["meta"]) == ("a1", {"page": 2})
+    assert [s.complete for s in acme.sentences] == [True, True]
+    assert rome.sentences[0].words == ("Rome", "is", "n't", "far", ".")
+    assert [s.complete for s in rome.sentences] == [False]
+    assert report.counts == {
+        "widened to word boundaries": 1,
+        "tasks that were rejected or ignored left out": 2,
+        "relations not read": 1,
+        "yes/no questions: read as incomplete": 1,
+    }
+
+
+def test_a_span_without_label_or_word_is_dropped_and_counted(tmp_path):
+    tokens = [{"text": "in", "start": 0, "end": 2}]
+    places = [(3, 7, {"label": "A"}), (0, 2, {}), (2, 3, {"label": "B"})]
+    spans = [{"start": start, "end": end, **label} for start, end, label in places]
+    document, report = read_one(tmp_path, "prodigy", {"text": "in Rome", "tokens": tokens, "spans": spans})
+    assert document.sentences[0].entities == ()
+    assert report.counts == {
+        "dropped: an entity that holds no word": 1,
+        "dropped: an entity without a label": 1,
+        "dropped: an entity of blanks only": 1,
+    }
+
+
+def test_written_tokens_spell_the_text_and_ends_are_inclusive(tmp_path):
+    text = "Do  n't\r\ngo 🙂"
+    entities = Entity(0, 4, "X", score=0.5, extra={"source": "m"}), Entity(2, 4, "Y", head=2)
+    sentence = Sentence(("Do", "n't", "go", "🙂"), entities, text, ((0, 2), (4, 7), (9, 11), (12, 13)))
+    write([Document((sentence,), text, "d", {"meta": {"page": 1}})], tmp_path / "a", "prodigy")
+    task = json.loads((tmp_path / "a").read_text(encoding="utf-8"))
+    assert "".join(t["text"] + " " * t["ws"] for t in task["tokens"]) == text
+    assert [t["id"] for t in task["tokens"]] == list(range(6))
+    assert [(s["token_start"], s["token_end"]) for s in task["spans"]] == [(0, 5), (4, 5)]
+    assert task["meta"] == {"page": 1, "doc_id": "d"}
+    (back,), _ = documents(tmp_path / "a", "prodigy")
+    assert back.sentences[0].words == sentence.words
+    entities = [(e.span, e.score, e.extra) for e in back.sentences[0].entities]
+    assert entities == [((0, 4), 0.5, {"source": "m"}), ((2, 4), None, {})]
+    assert (back.text, back.id, back.extra) == (text, "d", {"meta": {"page": 1}})
+
+
+# Label Studio: tasks made by hand in the form of its exports, and tasks that we write
 
 
 def entities(document):
@@ -16,7 +127,7 @@ def region(start, end, *labels, **value):
     return {"type": "labels", "value": {"start": start, "end": end, "labels": [*labels], **value}}
 
 
-def test_the_export_is_read_with_nested_crossing_and_double_labels():
+def test_the_export_of_label_studio_has_nested_crossing_and_double_labels():
     found, report = documents("tools/label_studio.json")
     assert [document.id for document in found] == ["101", "zoo", "103", "104"]
     mayor, zoo, unseen, predicted = found
@@ -73,7 +184,7 @@ def test_the_export_of_a_project_has_only_the_ids_of_predictions(tmp_path):
     assert report.counts["predictions not read: the export of a project has only their ids"] == 1
 
 
-def test_offsets_of_old_versions_are_noticed_and_put_right(tmp_path):
+def test_offsets_of_old_versions_are_noticed_and_put_right():
     found, report = documents("tools/label_studio_old.jsonl", "label-studio")
     for document in found:
         assert entities(document) == [("Zürich", "GPE"), ("The Zürich Zoo", "ORG")]
@@ -82,11 +193,6 @@ def test_offsets_of_old_versions_are_noticed_and_put_right(tmp_path):
         "offsets counted UTF-16 units: converted to characters": 1,
         "offsets count CRLF as one character: text read with LF": 2,
     }
-    result = [region(7, 14, "GPE", text="Rome 😀")]
-    task = {"data": {"text": "I like Rome 😀"}, "annotations": [{"result": result}]}
-    document, report = read_one(tmp_path, "label-studio", task)
-    assert phrases(document.sentences[0]) == [("Rome 😀", "GPE")]
-    assert report.counts == {"offsets counted UTF-16 units: converted to characters": 1}
 
 
 def test_the_short_form_is_read(tmp_path):
@@ -98,13 +204,15 @@ def test_the_short_form_is_read(tmp_path):
     assert phrases(document.sentences[0]) == [("Rome", "GPE")]
 
 
-def test_what_cannot_be_settled_is_counted(tmp_path):
+def test_offsets_that_do_not_fit_are_counted(tmp_path):
     def read_regions(text, *result):
-        document, report = read_one(
-            tmp_path, "label-studio", {"data": {"text": text}, "annotations": [{"result": [*result]}]}
-        )
+        task = {"data": {"text": text}, "annotations": [{"result": [*result]}]}
+        document, report = read_one(tmp_path, "label-studio", task)
         return entities(document), report.counts
 
+    found, counts = read_regions("I like Rome 😀", region(7, 14, "GPE", text="Rome 😀"))
+    assert found == [("Rome 😀", "GPE")]
+    assert counts == {"offsets counted UTF-16 units: converted to characters": 1}
     found, counts = read_regions("in 🙂 Rome", region(5, 9, "GPE", text="Roma"))
     assert found == [("Rome", "GPE")]
     assert counts == {"offsets trusted: the region repeats another text": 1}
