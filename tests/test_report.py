@@ -288,7 +288,7 @@ def test_the_report_of_nothing():
     json.dumps(to_json(empty))
 
 
-@settings(deadline=None, max_examples=10)
+@settings(max_examples=10)
 @given(predictions(sides=3))
 def test_any_evaluation_can_be_reported(corpora):
     found = compare(*corpora, resamples=5, swaps=5)

@@ -56,7 +56,7 @@ def check_nothing_is_lost(text: str, found: list[SentenceSplit]) -> None:
 
 @pytest.mark.parametrize("style", WORD_STYLES)
 @pytest.mark.parametrize("rule", SENTENCE_RULES)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @example("")
 @example(" \n\n\t")
 @example("\u0301\u200d")
@@ -68,12 +68,8 @@ def test_every_character_that_is_no_white_space_is_in_one_word(style, rule, text
     assert split(text, style, rule) == found
 
 
-@settings(max_examples=300, deadline=None)
-@given(
-    TEXTS,
-    st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), max_size=3),
-    st.sampled_from(WORD_STYLES),
-)
+@settings(max_examples=300)
+@given(TEXTS, st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), max_size=3), st.sampled_from(WORD_STYLES))
 def test_no_sentence_ends_inside_a_span_to_keep(text, pairs, style):
     keep = [(min(pair), max(pair)) for pair in pairs]
     for rule in SENTENCE_RULES:

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import pickle
+import re
 import sys
 from importlib import resources
 
@@ -14,16 +15,8 @@ from hypothesis import strategies as st
 
 from nestree.data.formats import read, write
 from nestree.errors import DataError, EmptySpanError, InputError, SpanRangeError
-from nestree.types import (
-    Document,
-    Entity,
-    Sentence,
-    Tree,
-    crossing_pairs,
-    depths,
-    unchecked_entity,
-    with_entities,
-)
+from nestree.types import Document, Entity, Sentence, Tree, crossing_pairs, depths, unchecked_entity, with_entities
+from tests.tiny import any_entity
 
 WORDS = ["the", "University", "of", "California"]
 
@@ -112,12 +105,7 @@ def test_nothing_can_be_assigned(name):
         dataclasses.replace(sentence, words=("a",))
 
 
-entities = st.tuples(st.integers(0, 5), st.integers(1, 4), st.sampled_from("AB")).map(
-    lambda values: Entity(values[0], values[0] + values[1], values[2])
-)
-
-
-@given(st.lists(entities, max_size=6))
+@given(st.lists(any_entity(), max_size=6))
 def test_crossing_pairs_and_depths_match_their_definitions(found):
     def covered(entity):
         return set(range(entity.start, entity.end))
@@ -156,16 +144,13 @@ START = 8  # of the second sentence
 
 
 def document(**options):
-    text, offsets, end = TEXT[START:], [], 0
-    words = ["The", "University", "of", "California", "met", "Iraqi", "leaders", "."]
-    for word in words:
-        start = text.index(word, end)
-        end = start + len(word)
-        offsets.append((start, end))
+    text = TEXT[START:]
+    offsets = [word.span() for word in re.finditer(r"\w+|\.", text)]
     values = (3, 4, "GPE", 3, 0.75), (0, 4, "place", 1, 0.25), (0, 4, "ORG", 1, 0.5), (5, 7, "PER")
     entities = [Entity(*each) for each in values]
     first = Sentence(["Hello", "."], (), "Hello.", ((0, 5), (5, 6)))
-    return Document((first, Sentence(words, entities, text, tuple(offsets), START, **options)), TEXT, "d1")
+    second = Sentence([text[i:j] for i, j in offsets], entities, text, offsets, START, **options)
+    return Document((first, second), TEXT, "d1")
 
 
 def test_entities_of_a_document():

@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import torch
+from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from torch import Tensor
 from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast
@@ -28,6 +29,13 @@ def sentence(text: str, *entities: str) -> Sentence:
         start, end = span.split("-")
         found.append(Entity(int(start), int(end), label, int(head) if head else None))
     return Sentence(text.split(), found)
+
+
+@st.composite
+def any_entity(draw: st.DrawFn) -> Entity:
+    """Of one to four words, label A or B; some cross others."""
+    start = draw(st.integers(0, 5))
+    return Entity(start, start + draw(st.integers(1, 4)), draw(st.sampled_from("AB")))
 
 
 SENTENCES = [
@@ -81,6 +89,12 @@ def encoder(folder: Path, family: str = "bert", longest: int = 64, seed: int = 0
 def write_text(path: Path, text: str) -> Path:
     """The path of a new file with this text."""
     path.write_text(text, encoding="utf-8")
+    return path
+
+
+def write_bytes(path: Path, data: bytes) -> Path:
+    """The path of a new file with these bytes."""
+    path.write_bytes(data)
     return path
 
 

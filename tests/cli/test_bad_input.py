@@ -12,9 +12,9 @@ import pytest
 from nestree.data.formats import FORMATS, write
 from nestree.types import Document, Sentence
 from tests.cli.run import COMMAND, nestree, refuse, succeed
-from tests.tiny import write_text
+from tests.data.formats.reading import FIXTURES
+from tests.tiny import write_bytes, write_text
 
-FIXTURES = Path(__file__).parent.parent / "data" / "fixtures"
 LINE = '{"tokens": ["Rome", "fell"], "entities": [{"start": 0, "end": 1, "label": "GPE"}]}\n'
 GENIA = """<?xml version="1.0"?>
 <!DOCTYPE set [%s]>
@@ -30,20 +30,10 @@ EXTERNAL = '<!ENTITY x SYSTEM "file:%s">'
 PARAMETER = '<!ENTITY % x SYSTEM "file:%s"> %x;'
 REFUSED = ": this XML declares entities or refers to other files"
 BIOC = (FIXTURES / "tools" / "bioc.xml").read_text(encoding="utf-8")
-
-
-def bioc(declared: str, used: str) -> str:
-    start = BIOC.index("<collection")
-    page = f'<?xml version="1.0"?><!DOCTYPE collection [{declared}]>{BIOC[start:]}'
-    return page.replace("</source>", f"{used}</source>", 1)
-
-
 # One of each kind: tests/data/formats/test_bad_records.py has many more records of each format.
-BAD: dict[str, tuple[str, str, bytes | dict[str, bytes], str]] = {
+BAD: dict[str, tuple[str, str, bytes, str]] = {
     # what is wrong: format, name, content, what the sentence says after the name
     "malformed JSON": ("jsonl", "a.jsonl", (LINE + LINE[:40] + "\n" + LINE).encode(), ":2: this is not JSON"),
-    "encoding, brat": ("brat", "a", {"a.txt": b"caf\xe9", "a.ann": b""}, "/a.txt:1: byte 0xe9 is not UTF-8"),
-    "text that does not match": ("brat", "a", {"a.txt": b"Rome", "a.ann": b"T1\tGPE 0 4\tPisa\n"}, "/a.ann:1: "),
     "cut off": ("jsonl", "a.jsonl.gz", gzip.compress(LINE.encode() * 999)[:-40], "cannot be unpacked"),
     "encoding, XML": ("genia", "a.xml", GENIA.encode() % (b"", b"caf\xe9"), ":5: "),
     "unknown encoding": ("genia", "a.xml", b'<?xml version="1.0" encoding="klingon"?><set></set>', "encoding"),
@@ -52,8 +42,6 @@ BAD: dict[str, tuple[str, str, bytes | dict[str, bytes], str]] = {
     "entity bomb, genia": ("genia", "a.xml", (GENIA % (BOMB, "&i;")).encode(), REFUSED),
     "external entity, genia": ("genia", "a.xml", (GENIA % (EXTERNAL, "&x;")).encode(), REFUSED),
     "external parameter, genia": ("genia", "a.xml", (GENIA % (PARAMETER, "")).encode(), REFUSED),
-    "entity bomb, bioc": ("bioc", "a.xml", bioc(BOMB, "&i;").encode(), REFUSED),
-    "external entity, bioc": ("bioc", "a.xml", bioc(EXTERNAL, "&x;").encode(), REFUSED),
 }  # fmt: skip
 
 
@@ -68,15 +56,10 @@ def convert_error(source: Path, format: str, folder: Path, *options: str) -> str
 @pytest.mark.parametrize("what", BAD)
 def test_bad_input_is_refused_in_a_sentence(tmp_path, what):
     format, name, content, said = BAD[what]
-    source = tmp_path / name
-    if isinstance(content, dict):
-        source.mkdir()
-        for each, data in content.items():
-            (source / each).write_bytes(data)
-    else:
-        secret = tmp_path.parent / "secret.txt"
-        secret.write_text("secret")
-        source.write_bytes(content.replace(b"%s", str(secret).encode()) if "external" in what else content)
+    secret = write_text(tmp_path.parent / "secret.txt", "secret")
+    if "external" in what:
+        content = content.replace(b"%s", bytes(secret))
+    source = write_bytes(tmp_path / name, content)
     sentence = convert_error(source, format, tmp_path)
     assert str(source) in sentence
     assert said in sentence
@@ -105,12 +88,6 @@ def test_nothing_to_read(tmp_path, format):
         assert "cannot come from standard input" in refuse("stats", "-", "--from", format, stdin="x")
 
 
-def test_formats_that_are_not_named_and_cannot_be_told(tmp_path):
-    source = write_text(tmp_path / "a.txt", "just text")
-    assert "--from" in refuse("convert", source, tmp_path / "out.jsonl")
-    assert "--to" in refuse("convert", source, tmp_path / "out", "--from", "triplets")
-
-
 DOCCANO = '{"text": "Rome", "label": [[0, 4, "GPE"]]}\n'
 COLUMNS = "Rome\tB-GPE\nfell\tO\n\n"
 TRIPLETS = "Rome fell\n0,1 GPE\n\n"
@@ -134,28 +111,25 @@ def convert_skipping(source: Path, target: Path, format: str) -> dict[str, Any]:
 @pytest.mark.parametrize("format", RECORDS)
 def test_skip_bad_goes_on_after_a_line_that_is_not_utf8(tmp_path, format):
     first, bad, last = RECORDS[format]
-    source, target = tmp_path / "a", tmp_path / "out.jsonl"
-    source.write_bytes((first + bad + last).encode("utf-8", "surrogateescape"))
+    source = write_bytes(tmp_path / "a", (first + bad + last).encode("utf-8", "surrogateescape"))
     assert "is not UTF-8" in convert_error(source, format, tmp_path)
-    told = convert_skipping(source, target, format)
-    assert (told["entities"], len(told["skipped"])) == (2, 1)
-    assert ": byte 0xff is not UTF-8" in told["skipped"][0]
+    read = convert_skipping(source, tmp_path / "out.jsonl", format)
+    assert (read["entities"], len(read["skipped"])) == (2, 1)
+    assert ": byte 0xff is not UTF-8" in read["skipped"][0]
 
 
 @pytest.mark.parametrize("format", ["jsonl", "columns", "triplets"])
 def test_skip_bad_keeps_what_a_file_has_before_it_is_cut_off(tmp_path, format):
-    source, target = tmp_path / "a.gz", tmp_path / "out.jsonl"
-    source.write_bytes(gzip.compress(RECORDS[format][0].encode() * 4_000)[:-40])
-    told = convert_skipping(source, target, format)
-    assert told["sentences"] == told["entities"] > 1000
-    assert [error.startswith(f"{source} cannot be unpacked") for error in told["skipped"]] == [True]
+    source = write_bytes(tmp_path / "a.gz", gzip.compress(RECORDS[format][0].encode() * 4_000)[:-40])
+    read = convert_skipping(source, tmp_path / "out.jsonl", format)
+    assert read["sentences"] == read["entities"] > 1000
+    assert [error.startswith(f"{source} cannot be unpacked") for error in read["skipped"]] == [True]
 
 
 def test_skip_bad_keeps_what_can_be_read(tmp_path):
-    (tmp_path / "a.jsonl").write_text(LINE + LINE.replace("fell", "f" * 9999) + LINE)
     title = "a title\tand\tmore\tthan that\n\n"  # columns follow from all lines
-    (tmp_path / "b.iob2").write_text(title + COLUMNS * 2)
-    files = tmp_path / "a.jsonl", tmp_path / "b.iob2"
+    long = write_text(tmp_path / "a.jsonl", LINE + LINE.replace("fell", "f" * 9999) + LINE)
+    files = long, write_text(tmp_path / "b.iob2", title + COLUMNS * 2)
     done = nestree("stats", *files, "--longest-line", "400", "--skip-bad", "--format", "json")
     parts = json.loads(done.stdout)
     assert (parts["a"]["sentences"], parts["b"]["sentences"]) == (2, 2)
@@ -164,8 +138,8 @@ def test_skip_bad_keeps_what_can_be_read(tmp_path):
 
 @pytest.mark.parametrize("digits", [4000, 4400])
 def test_numbers_of_thousands_of_digits_are_shortened(tmp_path, digits):
-    number, path = "9" * digits, tmp_path / "a.jsonl"
-    path.write_text(LINE.replace('"end": 1', f'"end": {number}'))
+    number = "9" * digits
+    path = write_text(tmp_path / "a.jsonl", LINE.replace('"end": 1', f'"end": {number}'))
     train = ["train", "--train", path, "--out", tmp_path / "m"]
     settings = (f"training.epochs={number}", f"training.lr={number}", f"training.lr=0x{number}")
     stats = [["stats", path], ["stats", path, "--read", f"word={number}"]]
@@ -177,9 +151,9 @@ def test_what_a_killed_conversion_left_is_removed_and_what_a_live_one_writes_is_
     def leftovers():
         return [path.name for path in tmp_path.iterdir() if path.name not in ("a.jsonl", "out.jsonl")]
 
-    def convert(source, **how):
+    def convert(source, **options):
         command = [*COMMAND, "convert", source, str(tmp_path / "out.jsonl"), "--from", "jsonl"]
-        return subprocess.Popen(command, stderr=subprocess.DEVNULL, **how)
+        return subprocess.Popen(command, stderr=subprocess.DEVNULL, **options)
 
     def begin():
         before = len(leftovers())

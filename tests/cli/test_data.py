@@ -9,9 +9,9 @@ import pytest
 from nestree.cli.options import parse_options
 from nestree.data.formats import FORMATS, read
 from tests.cli.run import nestree, refuse, succeed
-from tests.tiny import write_text
+from tests.data.formats.reading import COUNTED
+from tests.tiny import write_bytes, write_text
 
-COUNTED = Path(__file__).parent.parent / "data" / "fixtures" / "commands" / "counted.jsonl"
 GOOD = '{"tokens": ["Rome"], "entities": [{"start": 0, "end": 1, "label": "GPE"}]}\n'
 BAD = '{"tokens": ["Rome"], "entities": [{"start": 0, "end": 2, "label": "GPE"}]}\n'
 
@@ -31,8 +31,7 @@ def test_convert_detects_formats_and_prints_a_summary(tmp_path):
 
 
 def test_convert_splits_text_as_asked(tmp_path):
-    source = tmp_path / "a.jsonl"
-    source.write_text(json.dumps({"text": "in well-known cafés\nAnn left", "entities": []}))
+    source = write_text(tmp_path / "a.jsonl", json.dumps({"text": "in well-known cafés\nAnn left", "entities": []}))
 
     def words(*options: str) -> list[tuple[str, ...]]:
         succeed("convert", source, tmp_path / "b.jsonl", *options)
@@ -114,10 +113,8 @@ def test_standard_output_gets_all_or_nothing_and_standard_input_may_be_gzip(tmp_
 
 
 def test_exit_codes_of_check(tmp_path):
-    good, bad, odd = (tmp_path / f"{name}.jsonl" for name in ("good", "bad", "odd"))
-    good.write_text(GOOD * 2)
-    bad.write_text(GOOD + BAD)
-    odd.write_text(GOOD)  # a label seen once
+    lines = {"good": GOOD * 2, "bad": GOOD + BAD, "odd": GOOD}  # odd: a label seen once
+    good, bad, odd = (write_text(tmp_path / f"{name}.jsonl", text) for name, text in lines.items())
     assert (nestree("check", good).exit_code, nestree("check", odd).exit_code) == (0, 0)
     assert nestree("check", odd, "--strict").exit_code == 1
     done = nestree("check", bad)
@@ -212,8 +209,7 @@ def test_split_into_another_format_and_only_into_an_empty_folder(source, tmp_pat
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["a.iob2", "b.iob2"]
     succeed("split", source, tmp_path / "folders", "--to", "brat", "--parts", "a=1,b=1")
     assert (tmp_path / "folders" / "a").is_dir()
-    packed = tmp_path / "all.jsonl.gz"
-    packed.write_bytes(gzip.compress(source.read_bytes()))
+    packed = write_bytes(tmp_path / "all.jsonl.gz", gzip.compress(source.read_bytes()))
     succeed("split", packed, tmp_path / "packed", "--parts", "a=1,b=1")
     assert len(ids(tmp_path / "packed" / "a.jsonl.gz")) == 10
     assert "not empty" in refuse("split", source, tmp_path / "out")

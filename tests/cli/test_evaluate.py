@@ -12,6 +12,7 @@ from nestree import api
 from nestree.data import formats
 from nestree.types import Document, Entity, Sentence
 from tests.cli.run import nestree, refuse, succeed
+from tests.tiny import write_text
 
 LINES = [
     ("Ann met Bob", [(0, 1, "PER"), (2, 3, "PER")], [(0, 1, "PER"), (2, 3, "ORG")], [(0, 1, "PER"), (2, 3, "PER")]),
@@ -56,9 +57,9 @@ def test_formats(files, tmp_path):
 
 
 def test_the_conversion_report_is_printed(tmp_path):
-    path = tmp_path / "a.jsonl"
-    tasks = [{"text": "Ann left", "spans": [{"start": 0, "end": 2, "label": "PER"}], "answer": "accept"}]
-    path.write_text("".join(json.dumps(task) + "\n" for task in [*tasks, tasks[0] | {"answer": "reject"}]))
+    task = {"text": "Ann left", "spans": [{"start": 0, "end": 2, "label": "PER"}]}
+    lines = [json.dumps(task | {"answer": answer}) for answer in ("accept", "reject")]
+    path = write_text(tmp_path / "a.jsonl", "\n".join(lines))
     for done in (evaluate(path, path), nestree("stats", path)):
         assert done.exit_code == 0
         assert "tasks that were rejected or ignored left out" in done.stderr
@@ -106,8 +107,7 @@ def test_of_a_folder_the_test_part_is_scored(files, tmp_path):
 
 
 def test_disjoint_labels_are_never_hidden(files, tmp_path):
-    others = tmp_path / "others.jsonl"
-    others.write_text(files[0].read_text().replace('"label": "', '"label": "my-'))
+    others = write_text(tmp_path / "others.jsonl", files[0].read_text().replace('"label": "', '"label": "my-'))
     for quiet in ([], ["-q"]):
         done = evaluate(files[0], others, *quiet)
         assert done.exit_code == 0
@@ -118,9 +118,7 @@ def test_disjoint_labels_are_never_hidden(files, tmp_path):
 
 def evaluate_model(model: Path, *arguments: object) -> dict[str, Any]:
     options = ["--format", "json", "--bootstrap", 0, "--device", "cpu"]
-    done = evaluate("--model", model, *arguments, *options)
-    assert done.exit_code == 0, done.stderr
-    return json.loads(done.stdout)
+    return json.loads(succeed("evaluate", "--model", model, *arguments, *options).stdout)
 
 
 def test_a_model_with_its_probabilities_as_in_predict(tiny_model, tiny_data, tmp_path, small_model):
@@ -132,8 +130,7 @@ def test_a_model_with_its_probabilities_as_in_predict(tiny_model, tiny_data, tmp
     assert surer["entities"]["predicted"] < found["entities"]["predicted"]
     assert all(bin["score"] >= 0.9 for bin in surer["calibration"]["bins"])
     found = tmp_path / "found.jsonl"
-    arguments = [tiny_data, "--model", small_model, "--out", found, "--device", "cpu"]
-    succeed("predict", *arguments)
+    succeed("predict", tiny_data, "--model", small_model, "--out", found, "--device", "cpu")
     plain = json.loads(evaluate(tiny_data, found, "--format", "json", "--bootstrap", "0").stdout)
     error = evaluate_model(small_model, tiny_data)["calibration"]["error"]
     assert error == pytest.approx(plain["calibration"]["error"], abs=2e-6)  # files have six digits
@@ -141,13 +138,12 @@ def test_a_model_with_its_probabilities_as_in_predict(tiny_model, tiny_data, tmp
 
 def test_text_is_split_by_the_rules_of_the_model(tiny_model, tmp_path):
     (tmp_path / "a.txt").write_text("the Lisbon-born mayor")
-    (tmp_path / "a.ann").write_text("T1\tGPE 4 10\tLisbon\n")
+    gold = write_text(tmp_path / "a.ann", "T1\tGPE 4 10\tLisbon\n")
     other = tmp_path / "other"
     shutil.copytree(tiny_model, other)
     facts = json.loads((other / "labels.json").read_text())
     (other / "labels.json").write_text(json.dumps({**facts, "text": {"words": "ud", "sentences": "rules"}}))
     (other / "manifest.json").unlink()
-    gold = tmp_path / "a.ann"
     said = evaluate("--model", tiny_model, gold, "--device", "cpu").stderr
     assert "widened to word boundaries" in said  # Lisbon-born is a word
     assert "widened" not in evaluate("--model", other, gold, "--device", "cpu").stderr
@@ -155,8 +151,7 @@ def test_text_is_split_by_the_rules_of_the_model(tiny_model, tmp_path):
 
 
 def test_a_comparison_with_a_model_names_both_sides(tiny_model, files):
-    done = evaluate(files[0], files[1], "--compare", tiny_model, "--bootstrap", "10", "--device", "cpu")
-    assert done.exit_code == 0, done.stderr
+    done = succeed("evaluate", *files[:2], "--compare", tiny_model, "--bootstrap", "10", "--device", "cpu")
     assert f"predicted.jsonl against {tiny_model.name}" in done.stdout
     options = ["--compare", files[2], "--bootstrap", "10", "--format", "json"]
     both = evaluate(files[0], "--model", tiny_model, *options)

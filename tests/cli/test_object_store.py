@@ -12,9 +12,10 @@ pytest.importorskip("pyarrow")
 
 from nestree.data.object_store import open_store
 from nestree.predict_files import LOG_FOLDER
-from tests.cli.run import refuse
+from tests.cli.run import refuse, succeed
 from tests.cli.test_predict import folder_of_texts, predicted, read_folder
-from tests.cli.test_predict_files import entities_and_scores, many_files, start_slowly
+from tests.cli.test_predict_files import SMALL_BATCHES, command, entities_and_scores, many_files, start_slowly
+from tests.tiny import write_text
 
 
 def objects(url: str) -> dict[str, bytes]:
@@ -34,26 +35,25 @@ def test_the_bytes_are_those_of_a_folder(s3, tiny_model, tmp_path, to):
 
 
 def test_one_file(s3, tiny_model, tmp_path):
-    (tmp_path / "text.txt").write_text("Oslo and Lisbon.")
+    text = write_text(tmp_path / "text.txt", "Oslo and Lisbon.")
     for name in ("one.jsonl", "one.csv", "one.jsonl.gz"):
-        predicted(tiny_model, tmp_path / "text.txt", "--out", tmp_path / name)
-        predicted(tiny_model, tmp_path / "text.txt", "--out", f"{s3}/{name}")
+        predicted(tiny_model, text, "--out", tmp_path / name)
+        predicted(tiny_model, text, "--out", f"{s3}/{name}")
         assert open_store(s3).read(name) == (tmp_path / name).read_bytes()
 
 
 def test_killed_in_the_middle_and_resumed(s3, tiny_model, tmp_path):
     source, url = many_files(tmp_path), f"{s3}/killed"
-    how = ["--batch-words", "10"]
-    predicted(tiny_model, source, "--out", tmp_path / "undisturbed", *how)
+    predicted(tiny_model, source, "--out", tmp_path / "undisturbed", *SMALL_BATCHES)
     process = start_slowly(tiny_model, source, url)
     while process.is_alive() and len(objects(url)) < 10:
         time.sleep(0.01)
     os.kill(process.pid, signal.SIGKILL)
     process.join()
     assert 10 <= len(objects(url)) < 24
-    arguments = ["predict", source, "--out", url, "--model", tiny_model, "--device", "cpu"]
-    assert "begun before. Continue them with --resume" in refuse(*arguments, *how)
-    said = predicted(tiny_model, source, "--out", url, *how, "--resume").stderr
+    arguments = command(tiny_model, source, url)
+    assert "begun before. Continue them with --resume" in refuse(*arguments)
+    said = succeed(*arguments, "--resume").stderr
     (tmp_path / "resumed").mkdir()
     for name, data in objects(url).items():
         (tmp_path / "resumed" / name).write_bytes(data)
@@ -61,9 +61,8 @@ def test_killed_in_the_middle_and_resumed(s3, tiny_model, tmp_path):
     assert found[0] == expected[0]
     assert found[1] == pytest.approx(expected[1], abs=1e-5)  # a forked process rounds differently
     assert "of 24 files" in said
-    assert "(24 done before)" in predicted(tiny_model, source, "--out", url, *how, "--resume").stderr
-    again = refuse(*arguments, "--batch-words", "11", "--resume")
-    assert f"{url} was begun with --batch-words 10, and now" in again
+    assert "(24 done before)" in succeed(*arguments, "--resume").stderr
+    assert f"{url} was begun with --batch-words 10, and now" in refuse(*arguments[:-1], "11", "--resume")
 
 
 def test_resuming_predicts_what_is_new_changed_or_deleted(s3, tiny_model, tmp_path, monkeypatch):

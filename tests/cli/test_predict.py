@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import Result
@@ -17,25 +18,28 @@ from nestree.predict_files import ENDINGS, LOCK_FILE, LOG_FILE
 from tests import tiny
 from tests.cli.run import COMMAND, refuse, succeed
 from tests.test_types import check_document
-from tests.tiny import write_text
+from tests.tiny import write_bytes, write_text
 
 TEXT = "The mayor of Lisbon met the president.\n\nPolice in Oslo arrested two members of the group. She left.\n"
 Offsets = list[tuple[int, int, str]]
 
 
 def predicted(model: Path, *arguments: object, stdin: str | bytes | None = None) -> Result:
-    done = succeed("predict", *arguments, "--model", model, "--device", "cpu", stdin=stdin)
-    return done
+    return succeed("predict", *arguments, "--model", model, "--device", "cpu", stdin=stdin)
 
 
 def offsets(document: formats.Document) -> Offsets:
     return [(e.start, e.end, label) for e in document.entities for label in sorted(e.labels)]
 
 
+def offsets_of_record(record: dict[str, Any]) -> Offsets:
+    """The same of a line of JSON, in this order."""
+    return sorted((e["start"], e["end"], e["label"]) for e in record["entities"])
+
+
 @pytest.fixture
 def text(tmp_path) -> Path:
-    path = write_text(tmp_path / "a.txt", TEXT)
-    return path
+    return write_text(tmp_path / "a.txt", TEXT)
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +54,7 @@ def test_text_goes_in_and_characters_come_out(tiny_model, text, expected, tmp_pa
     found = json.loads(line)
     check_document(found)
     assert (found["doc_id"], found["text"]) == ("a", TEXT)
-    assert sorted((e["start"], e["end"], e["label"]) for e in found["entities"]) == sorted(expected)
+    assert offsets_of_record(found) == sorted(expected)
     assert len(expected) > 3
     for entity in found["entities"]:
         assert 0 < entity["score"] <= 1
@@ -73,10 +77,9 @@ def test_every_format_that_is_written_holds_what_was_found(tiny_model, text, tmp
 
 
 def test_words_stay_words_and_texts_in_json_are_texts(tiny_model, tiny_data, tmp_path, expected):
-    texts = tmp_path / "t.jsonl"
     lines = predicted(tiny_model, tiny_data).stdout.splitlines()
     assert [json.loads(line)["tokens"] for line in lines] == [list(s.words) for s in tiny.SENTENCES]
-    texts.write_text(json.dumps({"text": TEXT, "doc_id": "t", "url": "x"}) + "\n")
+    texts = write_text(tmp_path / "t.jsonl", json.dumps({"text": TEXT, "doc_id": "t", "url": "x"}))
     predicted(tiny_model, texts, "--out", tmp_path / "o.jsonl")
     (line,) = (tmp_path / "o.jsonl").read_text().splitlines()
     assert ("tokens" in line, json.loads(line)["url"]) == (False, "x")
@@ -86,7 +89,7 @@ def test_words_stay_words_and_texts_in_json_are_texts(tiny_model, tiny_data, tmp
 
 def test_standard_input_is_text_or_json_lines_with_and_without_words(tiny_model, expected):
     found = json.loads(predicted(tiny_model, "-", stdin=TEXT).stdout)
-    assert sorted((e["start"], e["end"], e["label"]) for e in found["entities"]) == sorted(expected)
+    assert offsets_of_record(found) == sorted(expected)
     lines = predicted(tiny_model, "-", stdin=' {"tokens": ["Lisbon"]}\n').stdout.splitlines()
     assert [json.loads(line)["tokens"] for line in lines] == [["Lisbon"]]
     words = [{"tokens": ["Lisbon"], "doc_id": "a"}, {"tokens": ["Oslo"], "doc_id": "a"}]
@@ -94,7 +97,7 @@ def test_standard_input_is_text_or_json_lines_with_and_without_words(tiny_model,
     done = predicted(tiny_model, "-", stdin="".join(json.dumps(line) + "\n" for line in given))
     found = [json.loads(line) for line in done.stdout.splitlines()]
     assert [line.get("tokens") for line in found] == [None, ["Lisbon"], ["Oslo"], None]
-    assert sorted((e["start"], e["end"], e["label"]) for e in found[0]["entities"]) == sorted(expected)
+    assert offsets_of_record(found[0]) == sorted(expected)
     assert "not written" not in done.stderr
     lines = predicted(tiny_model, "-", "--write", "by=words", stdin='{"text": "Oslo."}\n').stdout
     assert json.loads(lines)["tokens"] == ["Oslo", "."]
@@ -202,9 +205,7 @@ def test_the_bundled_model_has_a_name(tiny_model, text, monkeypatch, tmp_path):
     ],
 )
 def test_odd_texts(tiny_model, tmp_path, data, text):
-    path = tmp_path / "a.txt"
-    path.write_bytes(data)
-    found = json.loads(predicted(tiny_model, path).stdout)
+    found = json.loads(predicted(tiny_model, write_bytes(tmp_path / "a.txt", data)).stdout)
     assert found["text"] == text
     assert all(text[e["start"] : e["end"]] == e["text"] for e in found["entities"])
 
@@ -263,9 +264,6 @@ def test_in_a_pipe_and_with_a_reader_that_has_seen_enough(tiny_model, tmp_path):
     lines = ['{"text": "Lisbon, Zażółć. The mayor left."}\n'.encode()] * 200
     environment, pipe = {**os.environ, "PYTHONIOENCODING": "ascii"}, subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=environment) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        assert process.stderr is not None
         process.stdin.writelines(lines)
         process.stdin.flush()  # and it stays open: there may be more
         assert json.loads(process.stdout.readline())["text"] == "Lisbon, Zażółć. The mayor left."

@@ -16,7 +16,7 @@ from nestree.model import Recognizer
 from nestree.pipeline import Pipeline, count_words
 from nestree.predict_files import LOCK_FILE, LOG_FILE
 from tests import tiny
-from tests.cli.run import nestree, refuse
+from tests.cli.run import nestree, refuse, succeed
 from tests.cli.test_predict import TEXT, folder_of_texts, predicted, read_folder
 from tests.tiny import write_text
 
@@ -41,24 +41,27 @@ def run_slowly(*arguments: object) -> None:
     app([str(argument) for argument in arguments])
 
 
-def options(model: Path) -> list[object]:
-    return ["--model", model, "--device", "cpu", "--batch-words", "10"]
+SMALL_BATCHES = ["--batch-words", "10"]
+
+
+def command(model: Path, source: Path, out: object) -> list[object]:
+    """Predicts in small batches."""
+    return ["predict", source, "--out", out, "--model", model, "--device", "cpu", *SMALL_BATCHES]
 
 
 def start_slowly(model: Path, source: Path, out: object) -> multiprocessing.Process:
     """A process that predicts slowly into this folder."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.training.runs"])
-    how = ("--model", model, "--device", "cpu", "--batch-words", "10")
-    process = context.Process(target=run_slowly, args=("predict", source, "--out", out, *how))
+    process = context.Process(target=run_slowly, args=command(model, source, out))
     process.start()
     return process
 
 
-def predicting(model: Path, source: Path, out: Path, predict_files: int) -> multiprocessing.Process:
+def predicting(model: Path, source: Path, out: Path, count: int) -> multiprocessing.Process:
     """The same, that has written so many files."""
     process = start_slowly(model, source, out)
-    while process.is_alive() and not ((out / LOG_FILE).exists() and len(list(out.glob("0*.jsonl"))) >= predict_files):
+    while process.is_alive() and not ((out / LOG_FILE).exists() and len(list(out.glob("0*.jsonl"))) >= count):
         time.sleep(0.01)
     return process
 
@@ -74,8 +77,7 @@ def entities_and_scores(folder: Path) -> tuple[dict[str, object], list[float]]:
 def test_killed_in_the_middle_and_resumed(tiny_model, tmp_path):
     """What an undisturbed run writes; what was written before is not written again."""
     source, out = many_files(tmp_path), tmp_path / "out"
-    how = ["--model", tiny_model, "--device", "cpu", "--batch-words", "10"]
-    predicted(tiny_model, source, "--out", tmp_path / "undisturbed", "--batch-words", "10")
+    predicted(tiny_model, source, "--out", tmp_path / "undisturbed", *SMALL_BATCHES)
     process = predicting(tiny_model, source, out, 10)
     os.kill(process.pid, signal.SIGKILL)
     process.join()
@@ -84,8 +86,8 @@ def test_killed_in_the_middle_and_resumed(tiny_model, tmp_path):
     with open(out / LOG_FILE, "a") as journal:
         journal.write('{"file": "023", "wri')  # as if it had died while writing
     (out / ".023.jsonl.abcdefgh").mkdir()
-    assert "begun before. Continue them with --resume" in refuse("predict", source, "--out", out, *how)
-    said = predicted(tiny_model, source, "--out", out, "--batch-words", "10", "--resume").stderr
+    assert "begun before. Continue them with --resume" in refuse(*command(tiny_model, source, out))
+    said = succeed(*command(tiny_model, source, out), "--resume").stderr
     found, expected = entities_and_scores(out), entities_and_scores(tmp_path / "undisturbed")
     assert found[0] == expected[0]
     assert found[1] == pytest.approx(expected[1], abs=1e-5)  # a forked process rounds differently
@@ -95,18 +97,14 @@ def test_killed_in_the_middle_and_resumed(tiny_model, tmp_path):
     before = int(said.split(" done before")[0].split("(")[-1])
     assert sum(path.stat().st_mtime_ns == when for path, when in done.items()) >= before >= len(done) - 1
     assert list(out.glob(".*.jsonl.*")) == []
-    assert "(24 done before)" in predicted(
-        tiny_model, source, "--out", out, "--batch-words", "10", "--resume"
-    ).stderr  # fmt: skip
+    assert "(24 done before)" in succeed(*command(tiny_model, source, out), "--resume").stderr
 
 
 def test_only_one_process_predicts_into_a_folder(tiny_model, tmp_path):
     source, out = many_files(tmp_path), tmp_path / "out"
     process = predicting(tiny_model, source, out, 5)
-    how = ["--model", tiny_model, "--device", "cpu", "--batch-words", "10"]
     for resume in ([], ["--resume"]):
-        sentence = refuse("predict", source, "--out", out, *how, *resume)
-        assert f"another process ({process.pid} on " in sentence
+        assert f"another process ({process.pid} on " in refuse(*command(tiny_model, source, out), *resume)
     process.join()
     assert process.exitcode == 0
     assert len(read_folder(out)) == 24
@@ -127,7 +125,7 @@ def test_files_that_are_deleted_meanwhile_are_missed(tiny_model, tmp_path):
         path.unlink()
     process.join()
     assert process.exitcode == 2
-    predicted(tiny_model, source, "--out", out, "--batch-words", "10", "--resume")
+    succeed(*command(tiny_model, source, out), "--resume")
     assert len(read_folder(out)) == 24
 
 
@@ -153,7 +151,7 @@ def test_ctrl_c_says_how_to_go_on(tiny_model, tmp_path, collated):
             os.kill(os.getpid(), signal.SIGINT)
 
     collated.append(interrupt)
-    done = nestree("predict", source, "--out", out, *options(tiny_model))
+    done = nestree(*command(tiny_model, source, out))
     number = len(list(out.glob("0*.jsonl")))
     assert 0 < number < 24
     assert (done.exit_code, done.stderr.splitlines()) == (
@@ -190,13 +188,13 @@ def test_what_is_bad_is_named_and_skipped_if_wished(tiny_model, tmp_path, collat
     (source / "b" / "latin.txt").write_bytes(b"Lisbon.\ncaf\xe9")
     (source / "c.jsonl").write_text('{"tokens": ["Oslo"]}\n{"tokens": 1}\n{"tokens": ["Lisbon"]}\n')
     (source / "gone.txt").symlink_to(tmp_path / "nowhere.txt")
-    command = ["predict", source, "--out", out, "--model", tiny_model, "--device", "cpu"]
-    done = nestree(*command)
+    usual = command(tiny_model, source, out)
+    done = nestree(*usual)
     latin = f"{source / 'b' / 'latin.txt'}:2: byte 0xe9 is not UTF-8."
     assert done.exit_code == 2
     assert "Done: 0 of 4 files. Continue with the same command and --resume." in done.stderr
     assert done.stderr.splitlines()[-1].startswith(f"Error: {latin}")
-    done = nestree(*command, "--resume", "--skip-bad", "-q")
+    done = nestree(*usual, "--resume", "--skip-bad", "-q")
     assert done.exit_code == 1
     first, *named = done.stderr.splitlines()
     assert first == "2 skipped:"
@@ -205,10 +203,10 @@ def test_what_is_bad_is_named_and_skipped_if_wished(tiny_model, tmp_path, collat
     assert list(read_folder(out)) == ["a.jsonl", "b/a.jsonl", "c.jsonl"]
     assert read_folder(out)["c.jsonl"].count(b"\n") == 2
     collated.append(read.extend)
-    again = nestree(*command, "--resume", "--skip-bad", "-q")
+    again = nestree(*usual, "--resume", "--skip-bad", "-q")
     assert (again.exit_code, again.stderr, read) == (1, done.stderr, [])  # nothing is left to do
     (source / "b" / "latin.txt").write_text("Lisbon.\ncafé", encoding="utf-8")
-    done = nestree(*command, "--resume", "--skip-bad")
+    done = nestree(*usual, "--resume", "--skip-bad")
     assert [sentence.text for sentence in read] == ["Lisbon.\ncafé"]  # and what is done is not done again
     assert done.exit_code == 1  # there is still a line that was skipped
     assert list(read_folder(out)) == ["a.jsonl", "b/a.jsonl", "b/latin.jsonl", "c.jsonl"]
@@ -216,9 +214,8 @@ def test_what_is_bad_is_named_and_skipped_if_wished(tiny_model, tmp_path, collat
 
 
 def test_a_sentence_that_a_model_fails_on_is_named(tiny_model, tmp_path, collated):
-    path = tmp_path / "a.jsonl"
     cursed = '{"text": "She left. Cursed be Oslo.", "doc_id": "x"}\n'
-    path.write_text(f'{{"text": "Lisbon."}}\n{cursed}{{"text": "Oslo."}}\n')
+    path = write_text(tmp_path / "a.jsonl", f'{{"text": "Lisbon."}}\n{cursed}{{"text": "Oslo."}}\n')
 
     def fail(sentences):
         if any("Cursed" in sentence.words for sentence in sentences):
@@ -241,9 +238,9 @@ def test_files_that_cannot_be_planned(tiny_model, tmp_path):
     source.mkdir()
     (source / "empty.jsonl").write_text("")
     (source / os.fsdecode(b"caf\xe9.txt")).write_text(TEXT)
-    command = ["predict", source, "--out", tmp_path / "out", "--model", tiny_model, "--device", "cpu"]
-    assert "empty.jsonl is empty" in refuse(*command)
-    done = nestree(*command, "--skip-bad")
+    usual = command(tiny_model, source, tmp_path / "out")
+    assert "empty.jsonl is empty" in refuse(*usual)
+    done = nestree(*usual, "--skip-bad")
     assert done.exit_code == 1, done.stderr
     assert "1 skipped:" in done.stderr
     (document,) = (json.loads(text) for text in read_folder(tmp_path / "out").values())
@@ -274,13 +271,13 @@ def test_memory_is_bounded(tiny_model, tmp_path, monkeypatch):
 def test_progress_reaches_the_end(tiny_model, tmp_path, monkeypatch):
     from nestree.cli import runtime
 
-    told = []
-    monkeypatch.setattr(runtime.PredictionProgress, "__call__", lambda self, now: told.append(now))
+    updates = []
+    monkeypatch.setattr(runtime.PredictionProgress, "__call__", lambda self, now: updates.append(now))
     predicted(tiny_model, many_files(tmp_path, 9), "--out", tmp_path / "out", "--batch-words", "10")
-    shares = [now.share for now in told]
+    shares = [now.share for now in updates]
     assert shares == sorted(shares)
     assert shares[0] < 0.5
-    assert told[-1] == predict_files.Progress(files=9, words=told[-1].words, share=1.0)
-    told.clear()
+    assert updates[-1] == predict_files.Progress(files=9, words=updates[-1].words, share=1.0)
+    updates.clear()
     predicted(tiny_model, "-", "--batch-words", "10", stdin=TEXT)
-    assert {now.share for now in told} == {None}
+    assert {now.share for now in updates} == {None}

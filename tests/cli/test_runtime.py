@@ -18,10 +18,10 @@ import pytest
 from nestree import __version__
 from nestree.cli import app
 from tests.cli.run import COMMAND, ENVIRONMENT, nestree, process, refuse
+from tests.data.formats.reading import COUNTED
 from tests.tiny import write_text
 
 ROOT = Path(__file__).parents[2]
-COUNTED = Path(__file__).parent.parent / "data" / "fixtures" / "commands" / "counted.jsonl"
 NAMES = [c.callback.__name__.replace("_", "-") for c in app.registered_commands if c.callback]
 
 
@@ -143,8 +143,6 @@ def test_a_reader_that_has_seen_enough(big, arguments, unbuffered):
     environment = {**ENVIRONMENT, "PYTHONUNBUFFERED": unbuffered}  # as in many containers
     pipe = subprocess.PIPE
     with subprocess.Popen(words, stdout=pipe, stderr=pipe, env=environment) as running:
-        assert running.stdout is not None
-        assert running.stderr is not None
         os.read(running.stdout.fileno(), 1)
         running.stdout.close()
         assert running.stderr.read() == b""
@@ -253,7 +251,6 @@ def test_interrupted(tmp_path, number):
     words = [*COMMAND, "convert", "-", str(tmp_path / "out.jsonl"), "--from", "jsonl"]
     pipe = subprocess.PIPE
     running = subprocess.Popen(words, stdin=pipe, stderr=pipe, text=True, env=ENVIRONMENT)
-    assert running.stdin is not None
     running.stdin.write('{"tokens": ["a"], "entities": []}\n')
     running.stdin.flush()
     deadline = time.monotonic() + 60

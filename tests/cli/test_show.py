@@ -13,7 +13,8 @@ from nestree.pipeline import load
 from nestree.show import format_probability
 from nestree.types import Document, Entity, Sentence
 from tests.cli.run import nestree, refuse, succeed
-from tests.show.cases import PARSED, PRESIDENT
+from tests.show.cases import PARSED
+from tests.tiny import write_text
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
@@ -26,8 +27,7 @@ def parsed(tmp_path):
 
 
 def run(*arguments, stdin=None, **environment):
-    done = succeed("show", *arguments, stdin=stdin, **{"COLUMNS": "80", **environment})
-    return done
+    return succeed("show", *arguments, stdin=stdin, **{"COLUMNS": "80", **environment})
 
 
 def test_files_of_all_formats_as_brackets(parsed):
@@ -81,11 +81,7 @@ def test_a_page(parsed, tmp_path):
         ("dev.jsonl", ["--first", "0"], "--first"),
         ("dev.jsonl", ["--from", "nothing"], "there is no format 'nothing'"),
         ("dev.jsonl", ["--out", EXAMPLES], "is a directory"),
-        (
-            "dev.jsonl",
-            ["--tree"],
-            "dev.jsonl has a tree. Name a --model that makes trees, or leave this out.",
-        ),
+        ("dev.jsonl", ["--tree"], "dev.jsonl has a tree. Name a --model that makes trees, or leave this out."),
     ],
 )
 def test_errors(source, arguments, message):
@@ -93,23 +89,20 @@ def test_errors(source, arguments, message):
 
 
 def test_skip_bad_lines(tmp_path):
-    path = tmp_path / "a.jsonl"
-    formats.write([Document(PRESIDENT.sentences, id="d")], path)
-    path.write_text(path.read_text() + '{"tokens": [], "entities": []}\n')
-    assert "needs at least one word" in nestree("show", path).stderr
+    path = write_text(tmp_path / "a.jsonl", '{"tokens": ["a"], "entities": []}\n{"tokens": [], "entities": []}\n')
+    assert "needs at least one word" in refuse("show", path)
     assert "needs at least one word" in run(path, "--skip-bad").stderr
 
 
 def test_a_model_predicts_texts(tiny_model, tmp_path):
     text = "The mayor of Lisbon met the president."
-    (tmp_path / "a.txt").write_text(text)
-    done = run(tmp_path / "a.txt", "--model", tiny_model)
+    first, second = (write_text(tmp_path / f"{name}.txt", text) for name in "ab")
+    done = run(first, "--model", tiny_model)
     assert done.stdout.startswith("a\n")
     assert "_Lisbon_|" in done.stdout
-    (tmp_path / "b.txt").write_text(text)
-    both = run(tmp_path / "a.txt", tmp_path / "b.txt", "--model", tiny_model)
+    both = run(first, second, "--model", tiny_model)
     assert both.stdout == done.stdout + "\n" + done.stdout.replace("a\n", "b\n", 1)
-    mixed = refuse("show", tmp_path / "a.txt", EXAMPLES / "dev.jsonl")
+    mixed = refuse("show", first, EXAMPLES / "dev.jsonl")
     assert mixed == "some of the files are plain text, others are annotated. Show them with two commands."
     piped = run("-", "--model", tiny_model, stdin=text)
     assert piped.stdout == done.stdout.removeprefix("a\n")
@@ -120,9 +113,9 @@ def test_a_model_predicts_texts(tiny_model, tmp_path):
 
 
 def test_a_model_replaces_annotations(tiny_model, tmp_path):
-    path = tmp_path / "a.jsonl"
     entity = {"start": 0, "end": 1, "label": "WRONG"}
-    path.write_text(json.dumps({"tokens": ["The", "mayor", "of", "Lisbon"], "entities": [entity]}))
+    record = {"tokens": ["The", "mayor", "of", "Lisbon"], "entities": [entity]}
+    path = write_text(tmp_path / "a.jsonl", json.dumps(record))
     assert "WRONG" in run(path).stdout
     done = run(path, "--model", tiny_model)
     assert "WRONG" not in done.stdout
@@ -155,9 +148,8 @@ def test_the_demo_shows_entities_and_a_tree_in_80_columns_and_writes_a_page(tmp_
 def test_some_documents_and_sentences_by_id_or_the_first_ones(tmp_path):
     path = tmp_path / "a.jsonl"
     named = [Sentence(["Ann"], [Entity(0, 1, "PER")], id="n-1"), Sentence(["Bob"], id="n-2")]
-    news = Document(named, id="news")
-    other = Document([Sentence(["c"], id="o-1"), Sentence(["d"])], id="other")
-    formats.write([news.with_text(" "), other], path)
+    news = Document(named, id="news").with_text(" ")
+    formats.write([news, Document([Sentence(["c"], id="o-1"), Sentence(["d"])], id="other")], path)
     for ids, shown in {
         ("news",): "news\n[Ann|PER] Bob\n",
         ("o-1", "n-2"): "news\nBob\n\nother\nc\n",

@@ -36,8 +36,7 @@ def place(tiny_data, tmp_path_factory) -> Path:
 
 
 def training(folder: Path, out: Path) -> list[str | Path]:
-    data = folder / "data.jsonl"
-    settings = folder / "tiny.toml"
+    data, settings = folder / "data.jsonl", folder / "tiny.toml"
     return ["train", "--train", data, "--dev", data, "--out", out, "--config", settings, "--device", "cpu"]
 
 
@@ -72,7 +71,7 @@ def test_training_says_what_it_does_and_prediction_agrees(place, tmp_path):
     assert "entities in 8 sentences" in found.stderr
     scores = nestree("evaluate", place / "data.jsonl", out, "-q").stdout
     assert scores == nestree("evaluate", "--model", model, place / "data.jsonl", "-q").stdout
-    (test,) = (line for line in (place / "said.txt").read_text().splitlines() if line.startswith("test"))
+    (test,) = (line for line in said if line.startswith("test"))
     assert scores.strip() in test
     assert float(scores.split()[-1]) > 50
 
@@ -81,8 +80,7 @@ def test_options_for_the_settings_that_users_change(place, tmp_path):
     values = {"epochs": 1, "batch_words": 30, "lr": 0.001, "encoder_lr": 0.0002, "seed": 7}
     options = [word for key, value in values.items() for word in (f"--{key.replace('_', '-')}", value)]
     shown = nestree("train", "--encoder", "2024", *options, "--show-config").stdout
-    (tmp_path / "shown.toml").write_text(shown)
-    settings = Settings.read(tmp_path / "shown.toml")
+    settings = Settings.read(write_text(tmp_path / "shown.toml", shown))
     assert {key: getattr(settings.training, key) for key in values} == values
     assert settings.encoder.path == "2024"
 

@@ -9,10 +9,8 @@ import shlex
 import shutil
 from pathlib import Path
 
-from typer.testing import CliRunner
-
-from nestree.cli import app
 from tests import tiny
+from tests.cli.run import nestree
 from tests.test_examples import ROOT, sessions
 
 TUTORIAL = sessions(ROOT / "docs" / "tutorial.md")
@@ -30,8 +28,7 @@ def test_the_tutorial_runs_from_its_beginning_to_its_end(tmp_path, monkeypatch):
         assert program == "nestree"
         if arguments[0] == "train":
             arguments += ["--device", "cpu", *(word for setting in SMALL for word in ("--set", setting))]
-        done = CliRunner().invoke(app, arguments, env={"COLUMNS": "80"})
-        assert done.exception is None or isinstance(done.exception, SystemExit), (command, done.exception)
+        done = nestree(*arguments, COLUMNS="80")
         assert done.exit_code == (1 if arguments[0] == "check" else 0), (command, done.output)
         printed = "".join(f"{line.rstrip()}\n" for line in done.output.splitlines())
         assert checker.check_output(expected, printed, doctest.ELLIPSIS), f"$ {command}\n{printed}"

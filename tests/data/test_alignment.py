@@ -8,15 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nestree.data import alignment
-from nestree.data.alignment import (
-    UNITS,
-    AnnotatedText,
-    Mention,
-    Passage,
-    join_passages,
-    to_code_points,
-    tokens,
-)
+from nestree.data.alignment import UNITS, AnnotatedText, Mention, Passage, join_passages, to_code_points, tokens
 from nestree.data.io import ConversionReport
 from nestree.errors import DataError, EmptySpanError, InputError, SpanRangeError
 from nestree.text import SENTENCE_RULES, WORD_STYLES, split
@@ -29,12 +21,7 @@ BLANK = "dropped: an entity of blanks only"
 
 
 def align(
-    text: str,
-    *mentions: tuple,
-    skip_bad: bool = False,
-    words: str = "treebank",
-    sentences: str = "rules",
-    **more,
+    text: str, *mentions: tuple, skip_bad: bool = False, words: str = "treebank", sentences: str = "rules", **more
 ) -> tuple[Document, ConversionReport]:
     report = ConversionReport(skip_bad=skip_bad)
     annotated = AnnotatedText(text, [Mention(*mention) for mention in mentions], "a.txt", **more)
@@ -91,14 +78,9 @@ def test_scores_extra_and_styles():
     [
         ("東京。京都。", [(0, 3, "A"), (3, 5, "B")], [(0, "東京。", "A"), (1, "京都", "B")], {}, []),
         (
-            "Hong-Kong and Norwegians",
-            [(5, 9, "GPE"), (14, 20, "GPE"), (2, 16, "X"), (0, 9, "GPE")],
-            [
-                (0, "Hong-Kong", "GPE"),
-                (0, "Norwegians", "GPE"),
-                (0, "Hong-Kong and Norwegians", "X"),
-                (0, "Hong-Kong", "GPE"),
-            ],
+            "Hong-Kong and Oslo",
+            [(5, 9, "A"), (14, 17, "A"), (2, 16, "X"), (0, 9, "A")],
+            [(0, "Hong-Kong", "A"), (0, "Oslo", "A"), (0, "Hong-Kong and Oslo", "X"), (0, "Hong-Kong", "A")],
             {WIDENED: 3},
             ["a.txt"],
         ),
@@ -111,7 +93,7 @@ def test_scores_extra_and_styles():
         ),
         (
             "Ann  left. \n",
-            [(3, 5, "A"), (3, 3, "A"), (1, 1, "A"), (10, 12, "A"), (12, 12, "A")],
+            [(i, j, "A") for i, j in ((3, 5), (3, 3), (1, 1), (10, 12), (12, 12))],
             [],
             {BLANK: 5},
             ["a.txt"],
@@ -196,7 +178,7 @@ PIECES = ["Ann", "U.S.", "do", "n't", "-", ".", " ", "\n", "\r\n", "é", "字", 
 TEXTS = st.lists(st.sampled_from(PIECES)).map("".join)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(TEXTS, SPANS, st.sampled_from(WORD_STYLES), st.sampled_from(SENTENCE_RULES))
 def test_every_span_becomes_an_entity_or_is_counted(text, spans, style, rule):
     document, report = align(text, *spans, words=style, sentences=rule, skip_bad=True)
@@ -229,7 +211,7 @@ def annotated_texts(draw):
     return text, spans
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(annotated_texts(), st.sampled_from(["rules", "lines"]))
 def test_words_that_are_given_and_words_that_are_split_agree(annotated, sentences):
     text, spans = annotated
@@ -244,7 +226,7 @@ def test_words_that_are_given_and_words_that_are_split_agree(annotated, sentence
     assert report.counts == expected_report.counts
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.text(st.sampled_from("ab \n\t🙂"), max_size=30))
 def test_tokens_spell_the_text_and_contain_the_words(text):
     words = [word for part in split(text, "whitespace") for word in part.words]
@@ -286,7 +268,7 @@ def test_passages_at_impossible_places(starts, message):
         join_passages([Passage(start, "abc") for start in starts])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.text(st.sampled_from("aé\u0301🙂👨\u200d👩🇮🇹\r\n "), max_size=20))
 def test_offsets_in_other_units_against_an_encoder_and_a_reader_of_graphemes(text):
     units, graphemes = to_code_points(text, "utf-16"), to_code_points(text, "graphemes")

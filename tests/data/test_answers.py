@@ -11,7 +11,7 @@ from nestree.data.io import ConversionReport
 from nestree.errors import DataError, TrainingError
 from nestree.training.dataset import make_corpus, merge_answers
 from nestree.types import Document, Entity, Sentence
-from tests.tiny import sentence
+from tests.tiny import sentence, write_text
 
 WORDS = ["the", "mayor", "of", "Lisbon", "met", "police", "in", "Oslo"]
 
@@ -21,9 +21,10 @@ def questions(*spans: tuple[int, int, str]) -> Document:
     return ask([Question(unit, 0, Entity(i, j, l, None, 0.5), 0.1) for i, j, l in spans], Selection())[0]
 
 
-def write_lines(path, *records):
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
-    return path
+def known_and_forbidden(sentence: Sentence) -> tuple:
+    """What the answers to questions say of a sentence, which is incomplete."""
+    assert not sentence.complete
+    return [(e.span, e.label) for e in sentence.entities], sentence.forbidden
 
 
 def test_json_lines_hold_forbidden_spans(tmp_path):
@@ -32,9 +33,7 @@ def test_json_lines_hold_forbidden_spans(tmp_path):
         report, path = ConversionReport(), tmp_path / f"{len(options)}.jsonl"
         write([Document((partly,), None, "d1")], path, "jsonl", report, **options)
         (document,) = read(path, words="whitespace")
-        assert document.sentences[0].forbidden == ((0, 2), (5, 8))
-        assert document.sentences[0].entities == partly.entities
-        assert not document.sentences[0].complete
+        assert known_and_forbidden(document.sentences[0]) == ([((0, 4), "PER")], ((0, 2), (5, 8)))
         assert not any("forbidden" in what for what in report.counts)
 
 
@@ -49,16 +48,14 @@ def test_answers_in_json_lines_become_known_and_forbidden_spans(tmp_path):
     assert len(untouched.sentences[0].extra["questions"]) == 4
     for question, answer in zip(record["questions"], [True, "GPE", False, None], strict=True):
         question["answer"] = answer
-    (document,) = read(write_lines(path, record))
+    (document,) = read(write_text(path, json.dumps(record)))
     answered = document.sentences[0]
-    assert [(e.span, e.label) for e in answered.entities] == [((0, 4), "PER"), ((3, 4), "GPE")]
-    assert answered.forbidden == ((5, 8),)
-    assert not answered.complete
+    assert known_and_forbidden(answered) == ([((0, 4), "PER"), ((3, 4), "GPE")], ((5, 8),))
     assert [q["start"] for q in answered.extra["questions"]] == [7]
     for answer in ("false", "True", "no", 1, ""):  # no labels
         record["questions"][0]["answer"] = answer
         with pytest.raises(DataError, match="the answer to a question must be true, false, a label or null"):
-            list(read(write_lines(path, record)))
+            list(read(write_text(path, json.dumps(record))))
 
 
 def test_answers_in_label_studio_become_known_and_forbidden_spans(tmp_path):
@@ -81,24 +78,20 @@ def test_answers_in_label_studio_become_known_and_forbidden_spans(tmp_path):
     task["annotations"] = [{"result": [kept, relabelled]}]
     path.write_text(json.dumps([task]))
     (document,) = read(path, "label-studio", words="whitespace")
-    answered = document.sentences[0]
-    assert [(e.span, e.label) for e in answered.entities] == [((0, 4), "PER"), ((3, 4), "GPE")]
-    assert answered.forbidden == ((5, 8),)
-    assert not answered.complete
+    expected = [((0, 4), "PER"), ((3, 4), "GPE")], ((5, 8),)
+    assert known_and_forbidden(document.sentences[0]) == expected
     assert "questions" not in document.extra
 
     again = tmp_path / "again.json"  # known and forbidden spans are written as questions with answers
     write([document], again, "label-studio")
     (same,) = read(again, "label-studio", words="whitespace")
-    assert same.sentences[0].forbidden == answered.forbidden
-    assert [(e.span, e.label) for e in same.sentences[0].entities] == [((0, 4), "PER"), ((3, 4), "GPE")]
-    assert not same.sentences[0].complete
+    assert known_and_forbidden(same.sentences[0]) == expected
 
 
 def test_spans_that_are_no_words_are_counted(tmp_path):
     text = " ".join(WORDS)
     record = {"text": text, "entities": [], "forbidden": [[0, 9], [0, 6]], "complete": False}
-    path = write_lines(tmp_path / "a.jsonl", record)
+    path = write_text(tmp_path / "a.jsonl", json.dumps(record))
     report = ConversionReport()
     (document,) = read(path, "jsonl", report, words="whitespace")
     assert document.sentences[0].forbidden == ((0, 2),)
@@ -110,14 +103,16 @@ def partial_answer(*entities, forbidden=(), complete=False):
     return Document((known,), None, "d1")
 
 
+MAYOR = partial_answer("0-4 PER")
+
+
 def test_what_several_answers_know_is_joined():
     other = Document((sentence("Lisbon", "0-1 GPE"),), None, "d2")
     first, second = partial_answer("0-4 PER", forbidden=((1, 2),)), partial_answer("3-4 GPE", forbidden=((5, 8),))
     merged = merge_answers([first, other, second])
     assert len(merged) == 2
-    first = merged[0].sentences[0]
-    assert [(e.span, e.label) for e in first.entities] == [((0, 4), "PER"), ((3, 4), "GPE")]
-    assert first.forbidden == ((1, 2), (5, 8))
+    known = [((0, 4), "PER"), ((3, 4), "GPE")]
+    assert known_and_forbidden(merged[0].sentences[0]) == (known, ((1, 2), (5, 8)))
     whole = partial_answer("0-4 PER", "3-4 GPE", complete=True)
     assert merge_answers([partial_answer("0-4 PER", forbidden=((1, 2),)), whole])[0] == whole
 
@@ -125,18 +120,10 @@ def test_what_several_answers_know_is_joined():
 @pytest.mark.parametrize(
     ("first", "second", "why"),
     [
-        (
-            partial_answer("0-4 PER"),
-            partial_answer(forbidden=((0, 4),)),
-            "0-4 PER .'the mayor of Lisbon'. of one is no entity",
-        ),
-        (partial_answer("0-4 PER"), partial_answer("0-4 ORG"), "0-4 PER .* of one is ORG"),
-        (partial_answer("0-4 PER"), partial_answer("3-6 ORG"), "0-4 PER .* of one crosses an entity"),
-        (
-            partial_answer("0-4 PER", "3-4 GPE"),
-            partial_answer("3-4 GPE", complete=True),
-            "0-4 PER .* of one is no entity",
-        ),
+        (MAYOR, partial_answer(forbidden=((0, 4),)), "0-4 PER .'the mayor of Lisbon'. of one is no entity"),
+        (MAYOR, partial_answer("0-4 ORG"), "0-4 PER .* of one is ORG"),
+        (MAYOR, partial_answer("3-6 ORG"), "0-4 PER .* of one crosses an entity"),
+        (MAYOR, partial_answer("3-4 GPE", complete=True), "0-4 PER .* of one is no entity"),
     ],
 )
 def test_answers_that_contradict_each_other_are_refused(first, second, why):

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from nestree.data.checks import KINDS, Report, check, encoding_problems
+from tests.tiny import write_text
 
 
 def entity(start, end, label="PER", **more):
@@ -18,9 +19,7 @@ def line(words, *entities, **more):
 
 
 def file(path: Path, *lines: str) -> Path:
-    path.parent.mkdir(exist_ok=True)
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return path
+    return write_text(path, "\n".join(lines) + "\n")
 
 
 PERSONS = entity(0, 1), entity(2, 3), entity(4, 5, "GPE")
@@ -33,28 +32,18 @@ def kinds(report: Report) -> Counter[str]:
 
 def test_data_without_problems(tmp_path):
     report = check([file(tmp_path / "a.jsonl", *PLAIN)])
-    assert report.findings == []
-    assert report.verdict == "No problems in 1 file, 2 sentences, 6 entities."
-    assert report.as_text() == report.verdict
-    assert not report.unreadable
+    assert (report.findings, report.unreadable) == ([], False)
+    assert report.as_text() == report.verdict == "No problems in 1 file, 2 sentences, 6 entities."
 
 
 @pytest.mark.parametrize(
     ("kind", "bad", "message"),
     [
-        (
-            "crossing",
-            line("a b c d", entity(0, 3), entity(1, 4, "GPE")),
-            '0-3 PER "a b c" and 1-4 GPE "b c d"',
-        ),
+        ("crossing", line("a b c d", entity(0, 3), entity(1, 4, "GPE")), '0-3 PER "a b c" and 1-4 GPE "b c d"'),
         ("duplicate", line("a b", entity(0, 1), entity(0, 2), entity(0, 1)), '0-1 PER "a"'),
         ("empty", line("a b", entity(1, 1)), "entity 1-1 PER is empty"),
         ("empty", line("a b", entity(2, 1)), "entity 2-1 PER is empty"),
-        (
-            "out-of-range",
-            line("a b", entity(1, 3)),
-            "entity 1-3 PER ends after the sentence, which has 2 words",
-        ),
+        ("out-of-range", line("a b", entity(1, 3)), "entity 1-3 PER ends after the sentence, which has 2 words"),
         ("bad-record", line("a b", entity(-1, 1)), "start -1"),
         ("bad-record", '{"tokens": ["a"', "not JSON"),
         ("label-spelling", line("a", entity(0, 1, "PER ")), "'PER ' 1 time; mostly 'PER'"),
@@ -116,48 +105,36 @@ def test_rare_and_unseen_labels(tmp_path):
 
 def test_changes_in_reading(tmp_path):
     entities = [entity(2, 9), entity(13, 17, "X"), entity(13, 17, "X")]
-    record = {"text": "Unbelievable news .", "entities": entities}
-    path = file(tmp_path / "a.jsonl", json.dumps(record))
+    path = file(tmp_path / "a.jsonl", json.dumps({"text": "Unbelievable news .", "entities": entities}))
     report = check([path])
     assert kinds(report) == {"cuts-word": 1, "duplicate": 1, "label-once": 1}
     assert {f.place for f in report.findings if f.kind == "cuts-word"} == {f"{path}:1"}
     entities = [entity(1, 3, "X"), entity(0, 1, "X"), entity(0, 2, "Y"), entity(3, 4, "Y")]
-    blank = {"text": "a  b", "entities": entities}
-    report = check([file(tmp_path / "b.jsonl", json.dumps(blank))])
+    report = check([file(tmp_path / "b.jsonl", json.dumps({"text": "a  b", "entities": entities}))])
     assert kinds(report) == {"empty": 1, "changed": 1, "label-once": 1}
 
 
+OUTSIDE = [entity(0, 9), entity(3, 1)]  # of "Rome"
+MENTION = {"start": 0, "end": 3, "entity_type": "X"}
+
+
 @pytest.mark.parametrize(
-    ("name", "format", "content", "expected"),
+    ("format", "content", "expected"),
     [
-        (
-            "a.jsonl",
-            "jsonl",
-            json.dumps({"text": "Rome", "entities": [entity(0, 9), entity(3, 1)]}),
-            ["out-of-range", "empty"],
-        ),
-        ("a.data", "triplets", "a b\n0,9 X|0,1 X\n\na b\n1,1 X\n", ["out-of-range", "empty"]),
-        ("a.iob2", "columns", "a\tB-X\nb\tI-X\nc\n\n", ["bad-record"]),
-        ("a.txt", "pubtator", "1|t|Rome\n1|a|\n1\t0\t9\tRome\tX\n\n", ["out-of-range"]),
-        (
-            "a.jsonl",
-            "research-json",
-            '{"tokens": ["a"], "entity_mentions": [{"start": 0, "end": 3, "entity_type": "X"}]}\n',
-            ["out-of-range"],
-        ),
-        (
-            "a.jsonl",
-            "prodigy",
-            '{"text": "Rome", "spans": [{"start": 0, "end": 9, "label": "X"}, {"start": 3, "end": 1, "label": "X"}]}\n',
-            ["out-of-range", "empty"],
-        ),
+        ("jsonl", json.dumps({"text": "Rome", "entities": OUTSIDE}), ["out-of-range", "empty"]),
+        ("triplets", "a b\n0,9 X|0,1 X\n\na b\n1,1 X\n", ["out-of-range", "empty"]),
+        ("columns", "a\tB-X\nb\tI-X\nc\n\n", ["bad-record"]),
+        ("pubtator", "1|t|Rome\n1|a|\n1\t0\t9\tRome\tX\n\n", ["out-of-range"]),
+        ("research-json", json.dumps({"tokens": ["a"], "entity_mentions": [MENTION]}), ["out-of-range"]),
+        ("prodigy", json.dumps({"text": "Rome", "spans": OUTSIDE}), ["out-of-range", "empty"]),
     ],
 )
-def test_invalid_spans_in_other_formats(tmp_path, name, format, content, expected):
-    report = check([file(tmp_path / name, content)], format)
+def test_invalid_spans_in_other_formats(tmp_path, format, content, expected):
+    path = file(tmp_path / "a", content)
+    report = check([path], format)
     found = [finding for finding in report.findings if KINDS[finding.kind].level == "error"]
     assert [finding.kind for finding in found] == expected
-    assert all(finding.place.startswith(str(tmp_path / name)) for finding in found)
+    assert all(finding.place.startswith(f"{path}") for finding in found)
 
 
 def test_normal_forms_in_files(tmp_path):

@@ -3,14 +3,13 @@
 import csv
 import json
 import re
-from pathlib import Path
 
 import pytest
 
 from nestree.data.convert import convert
 from nestree.errors import InputError
-
-COUNTED = Path(__file__).parent / "fixtures" / "commands" / "counted.jsonl"
+from tests.data.formats.reading import COUNTED
+from tests.tiny import write_bytes
 
 
 def test_documents_that_a_format_has_no_place_for_are_counted(tmp_path):
@@ -35,15 +34,9 @@ def test_documents_that_a_format_has_no_place_for_are_counted(tmp_path):
 
 
 def test_the_input_is_not_overwritten(tmp_path):
-    path = tmp_path / "a.jsonl"
-    path.write_bytes(COUNTED.read_bytes())
+    path = write_bytes(tmp_path / "a.jsonl", COUNTED.read_bytes())
     (tmp_path / "link.jsonl").symlink_to(path)
-    for source, target in [
-        (path, path),
-        (path, tmp_path / "link.jsonl"),
-        (tmp_path, path),
-        (tmp_path, tmp_path),
-    ]:
+    for source, target in [(path, path), (path, tmp_path / "link.jsonl"), (tmp_path, path), (tmp_path, tmp_path)]:
         message = f"^{re.escape(str(target))} is the input. Write to another file.$"
         with pytest.raises(InputError, match=message):
             convert(source, target, "jsonl", "jsonl", skip_bad=True)

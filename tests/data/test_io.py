@@ -1,4 +1,4 @@
-"""Reading and writing files: every way in which they can be wrong, JSON records, reports, and atomic writes."""
+"""Reading and writing files: every way in which they can be wrong, JSON records, XML, reports, and atomic writes."""
 
 import gzip
 import json
@@ -16,6 +16,7 @@ from nestree.data.io import (
     current_limits,
     json_records,
     limits,
+    parse_events,
     parse_json,
     read_lines,
     read_text,
@@ -23,7 +24,7 @@ from nestree.data.io import (
 )
 from nestree.errors import DataError
 from nestree.types import Document, Entity, Sentence
-from tests.tiny import write_text
+from tests.tiny import write_bytes, write_text
 
 
 def test_report_counts_changes_errors_and_documents():
@@ -46,15 +47,12 @@ def test_report_counts_changes_errors_and_documents():
 
 
 def test_lines_have_numbers_and_progress_is_reported(tmp_path):
-    path = tmp_path / "a.txt"
-    path.write_bytes("\ufeffone\r\n\ntwo\u2028still two\nthree".encode())
+    path = write_bytes(tmp_path / "a.txt", "\ufeffone\r\n\ntwo\u2028still two\nthree".encode())
     assert list(read_lines(path)) == [(1, "one"), (2, ""), (3, "two\u2028still two"), (4, "three")]
     assert read_text(path) == "one\r\n\ntwo\u2028still two\nthree"
-    path = tmp_path / "a.txt"
-    path.write_bytes(b"x\n" * 100_000)
     sizes = []
     with report_progress(sizes.append):
-        assert sum(1 for _ in read_lines(path)) == 100_000
+        assert sum(1 for _ in read_lines(write_bytes(tmp_path / "a.txt", b"x\n" * 100_000))) == 100_000
     assert sum(sizes) == 200_000
     assert len(sizes) > 1
 
@@ -70,28 +68,26 @@ def test_lines_have_numbers_and_progress_is_reported(tmp_path):
     ],
 )
 def test_bytes_that_cannot_be_read(tmp_path, data, expected):
-    path = tmp_path / "a.txt"
-    path.write_bytes(data)
+    path = write_bytes(tmp_path / "a.txt", data)
     for read in (lambda: list(read_lines(path)), lambda: read_text(path)):
         with pytest.raises(DataError, match=expected):
             read()
 
 
 def test_paths_that_are_no_files(tmp_path):
-    with pytest.raises(DataError, match="is a directory, and a file is needed"):
-        list(read_lines(tmp_path))
-    with pytest.raises(DataError, match="does not exist"):
-        read_text(tmp_path / "no")
     (tmp_path / "file").write_text("")
-    with pytest.raises(DataError, match="cannot be read: Not a directory"):
-        read_text(tmp_path / "file" / "in")
-    with pytest.raises(DataError, match="cannot be read: File name too long"):
-        read_text(tmp_path / ("x" * 5000))
+    for name, message in {
+        "": "is a directory, and a file is needed",
+        "no": "does not exist",
+        "file/in": "cannot be read: Not a directory",
+        "x" * 5000: "cannot be read: File name too long",
+    }.items():
+        with pytest.raises(DataError, match=message):
+            read_text(tmp_path / name)
 
 
 def test_lines_longer_than_the_limit(tmp_path):
-    path = tmp_path / "a.txt"
-    path.write_bytes(b"short\n" + b"x" * 50 + b"\n")
+    path = write_bytes(tmp_path / "a.txt", b"short\n" + b"x" * 50 + b"\n")
     for read in (lambda: list(read_lines(path)), lambda: read_text(path)):
         too_long = r"a.txt:2: this line is longer than 49 bytes.*--longest-line"
         with limits(longest_line=49), pytest.raises(DataError, match=too_long):
@@ -253,9 +249,9 @@ def test_skipping_bad_records(tmp_path):
     report = ConversionReport(skip_bad=True)
     found = parse(tmp_path, '[{"a": 1}, 5, {"a": 3}, {"a" 4}]', report)
     assert found == [(":1, record 1", {"a": 1}), (":1, record 3", {"a": 3})]
-    assert "an object {...} is expected" in report.skipped[0]
-    assert "not JSON" in report.skipped[1]
-    assert len(report.skipped) == 2
+    number, rest = report.skipped
+    assert "an object {...} is expected" in number
+    assert "not JSON" in rest
 
 
 strings = st.text(st.characters(exclude_categories=["Cs"]), max_size=9)
@@ -264,7 +260,7 @@ values = st.recursive(scalars, lambda inner: st.lists(inner, max_size=3), max_le
 objects = st.lists(st.dictionaries(strings, values, max_size=4), max_size=6)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(objects, st.sampled_from([None, 0, 2]), st.booleans(), st.booleans())
 def test_round_trip_of_any_objects(tmp_path_factory, values, indent, ascii_only, as_list):
     folder = tmp_path_factory.mktemp("records")
@@ -273,3 +269,40 @@ def test_round_trip_of_any_objects(tmp_path_factory, values, indent, ascii_only,
     else:
         text = "\n".join(json.dumps(value, ensure_ascii=ascii_only) for value in values)
     assert [value for _, value in parse(folder, text)] == values
+
+
+# XML as events: lines, encodings, packed files, and how long a line may be. What is refused: test_bad_input.py.
+
+
+def event_tuples(path):
+    return [(event.kind, event.name, event.line) for event in parse_events(path)]
+
+
+def test_events_with_their_lines(tmp_path):
+    path = write_text(tmp_path / "a.xml", '<a x="1">\n<b>é&amp;</b></a>\n')
+    found = list(parse_events(path))
+    elements = [(e.kind, e.name) for e in found if e.kind != "text"]
+    assert elements == [("start", "a"), ("start", "b"), ("end", "b"), ("end", "a")]
+    assert "".join(e.name for e in found if e.kind == "text") == "\né&"
+    assert found[0].attributes == {"x": "1"}
+    assert [e.line for e in found if e.name == "b"] == [2, 2]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "iso-8859-1"])
+def test_encodings_and_packed_files(tmp_path, encoding):
+    text = f'<?xml version="1.0" encoding="{encoding}"?>\n<a>é</a>'
+    path = write_bytes(tmp_path / "a.xml", gzip.compress(text.encode(encoding)))
+    assert [name for kind, name, _ in event_tuples(path) if kind == "text"] == ["é"]
+
+
+def test_long_files_and_long_lines(tmp_path):
+    path = write_text(tmp_path / "a.xml", "<a>" + "<b>x</b>\n" * 20_000 + "</oops>")
+    found = parse_events(path)
+    assert [next(found).name for _ in range(4)] == ["a", "b", "x", "b"]
+    with pytest.raises(DataError, match=r"a.xml:20001: this is not well-formed XML"):
+        list(found)
+    path = write_text(tmp_path / "a.xml", "<a>\n" + "x" * 200_000 + "\n</a>")
+    assert len(event_tuples(path)) > 3
+    too_long = r"a.xml:2: this line is longer than 100,000 bytes"
+    with limits(longest_line=100_000), pytest.raises(DataError, match=too_long):
+        event_tuples(path)

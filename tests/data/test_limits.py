@@ -11,14 +11,13 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from nestree.cli import app
 from nestree.data.formats import read, write
 from nestree.data.io import ConversionReport
 from nestree.errors import DataError, InputError
 from nestree.types import Document, Entity, Sentence, crossing_pairs, depths
-from tests.tiny import write_text
+from tests.cli.run import refuse, succeed
+from tests.tiny import write_bytes, write_text
 
 READ = "import sys; from nestree.data.formats import read; print(sum(1 for _ in read(*sys.argv[1:])))"
 
@@ -84,18 +83,15 @@ def test_what_a_docbin_expands_to_is_counted_before_spacy_sees_it(tmp_path, what
 
 
 def test_limits_are_options_of_read_and_of_the_command_line(tmp_path):
-    path = tmp_path / "a.jsonl.gz"
-    path.write_bytes(gzip.compress((nested_line(3) * 9).encode()))
+    path = write_bytes(tmp_path / "a.jsonl.gz", gzip.compress((nested_line(3) * 9).encode()))
     size = len(nested_line(3) * 9)
     for option, low, enough in (("max_bytes", size - 1, size), ("max_nesting", 2, 3)):
         with pytest.raises(DataError, match=option):
             list(read(path, **{option: low}))
         assert len(list(read(path, **{option: enough}))) == 9
         flag = f"--{option.replace('_', '-')}"
-        result = CliRunner().invoke(app, ["stats", str(path), flag, str(low)])
-        assert result.exit_code == 2
-        assert flag in result.stderr
-        assert CliRunner().invoke(app, ["stats", str(path), flag, str(enough)]).exit_code == 0
+        assert flag in refuse("stats", path, flag, low)
+        succeed("stats", path, flag, enough)
     with pytest.raises(InputError, match="max_bytes is 0"):
         read(path, max_bytes=0)
 

@@ -1,15 +1,13 @@
 """Statistics: counted by hand on small data, and against a plain double loop."""
 
-from pathlib import Path
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nestree.data import statistics
 from nestree.data.formats import read
 from nestree.types import Document, Entity, Sentence
-
-COUNTED = Path(__file__).parent / "fixtures" / "commands" / "counted.jsonl"
+from tests.data.formats.reading import COUNTED
+from tests.tiny import any_entity
 
 
 def test_every_number_of_a_file_counted_by_hand():
@@ -32,10 +30,6 @@ def test_every_number_of_a_file_counted_by_hand():
     }
 
 
-spans = st.tuples(st.integers(0, 6), st.integers(1, 4), st.sampled_from("AB"))
-entities = st.lists(spans.map(lambda s: Entity(s[0], s[0] + s[1], s[2])), max_size=8)
-
-
 def is_nested(entity: Entity, others: list[Entity]) -> bool:
     return any(
         (o.start <= entity.start and entity.end <= o.end) or (entity.start <= o.start and o.end <= entity.end)
@@ -44,8 +38,8 @@ def is_nested(entity: Entity, others: list[Entity]) -> bool:
     )
 
 
-@settings(max_examples=200, deadline=None)
-@given(entities)
+@settings(max_examples=200)
+@given(st.lists(any_entity(), max_size=8))
 def test_nested_is_what_a_double_loop_says(found):
     assert statistics.in_nesting(found) == [is_nested(entity, found) for entity in found]
 

@@ -93,7 +93,7 @@ def test_intervals_of_differences_equal_those_of_all_paired_resamples():
     assert found.interval == pytest.approx(tuple(np.quantile(values, [0.025, 0.975])), abs=0.03)
 
 
-@settings(deadline=None, max_examples=12)
+@settings(max_examples=12)
 @given(predictions(sides=3))
 def test_comparing_the_other_way_round_changes_the_sign(corpora):
     gold, a, b = corpora

@@ -3,13 +3,12 @@
 import json
 
 import pytest
-from typer.testing import CliRunner
 
-from nestree.cli import app
 from nestree.data.formats.tasks import label_config
 from nestree.pipeline import Pipeline
 from nestree.serve.annotation_tools import parse_config
 from tests import tiny
+from tests.cli.run import succeed
 from tests.serve.conftest import TestClient
 from tests.serve.test_app import error_of, post
 
@@ -31,16 +30,19 @@ def task(text: str = TEXT, id: int = 1) -> dict:
     return {"id": id, "data": data, "created_at": "2026-01-05T10:00:00.000000Z", **others}
 
 
-def predict_request(*tasks: dict, context: dict | None = None, config: str = CONFIG) -> dict:
+def predict_request(*tasks: dict, context: object = None) -> dict:
     params = {"login": None, "password": None, "context": context}
-    return {"tasks": list(tasks), "project": "1.1767607200", "label_config": config, "params": params}
+    return {"tasks": list(tasks), "project": "1.1767607200", "label_config": CONFIG, "params": params}
 
 
-def region(start: int, end: int, *labels: str, text: str | None = TEXT) -> dict:
-    value = {"start": start, "end": end, "labels": list(labels)}
-    if text is not None:
-        value["text"] = text[start:end]
+def region(start: int, end: int, *labels: str) -> dict:
+    value = {"start": start, "end": end, "labels": list(labels), "text": TEXT[start:end]}
     return {"id": "x1", "type": "labels", "from_name": "ner", "to_name": "text", "value": value}
+
+
+def predict(client: TestClient, *tasks: dict, context: object = None) -> list[dict]:
+    """The predictions of tasks."""
+    return post(client, predict_request(*tasks, context=context), "/label-studio/predict").json()["results"]
 
 
 def spans(prediction: dict) -> set[tuple[int, int, str]]:
@@ -55,13 +57,13 @@ def test_setup_checks_the_labeling_config(client: TestClient):
     assert post(client, {"config": CONFIG}, "/label-studio/validate").json()["labels"] == ["GPE", "Per"]
     image = '<View><Labels name="a" toName="b"><Label value="PER"/></Labels><Image name="b"/></View>'
     other = '<View><Labels name="a" toName="t"><Label value="x"/></Labels><Text name="t"/></View>'
-    for config, message in (
-        ("<View>", "not valid XML"),
-        ('<!DOCTYPE x [<!ENTITY a "b">]><View>&a;</View>', "not valid XML"),
-        ("<View/>", "no Labels whose toName is a Text"),
-        (image, "no Labels"),
-        (other, "none of the model's"),
-    ):
+    for config, message in {
+        "<View>": "not valid XML",
+        '<!DOCTYPE x [<!ENTITY a "b">]><View>&a;</View>': "not valid XML",
+        "<View/>": "no Labels whose toName is a Text",
+        image: "no Labels",
+        other: "none of the model's",
+    }.items():
         response = post(client, {**request, "schema": config}, "/label-studio/setup")
         assert message in error_of(response, 422, "invalid")
 
@@ -97,8 +99,7 @@ def test_drawn_regions_are_known(client: TestClient, pipeline: Pipeline, unit: s
     other = region(TEXT.index("Lisbon"), TEXT.index("Lisbon") + 6, "Nothing of the model")
     crossing = region(start + 4, end + 3, "GPE")
     context = {"annotation_id": None, "draft_id": 0, "user_id": None, "result": [drawn, other, crossing]}
-    request = predict_request(task(), context=context)
-    prediction = post(client, request, "/label-studio/predict").json()["results"][0]
+    (prediction,) = predict(client, task(), context=context)
     known = [(start, end, "PER"), (TEXT.index("Lisbon"), TEXT.index("Lisbon") + 6)]
     expected = pipeline(TEXT, known=known)
     assert (start, end) in [(e.start, e.end) for e in expected.entities]
@@ -108,14 +109,13 @@ def test_drawn_regions_are_known(client: TestClient, pipeline: Pipeline, unit: s
         for e in expected.entities
         if (e.start, e.end) not in drawn_spans and e.label in ("PER", "GPE")
     }
-    free = post(client, predict_request(task()), "/label-studio/predict").json()["results"][0]
+    (free,) = predict(client, task())
     assert spans(prediction) != spans(free)
 
 
 @pytest.mark.parametrize("context", [{}, [], {"result": None}, {"result": [7]}, {"result": [{"type": "relation"}]}])
 def test_odd_contexts_are_ignored(client: TestClient, context):
-    free = post(client, predict_request(task()), "/label-studio/predict").json()
-    assert post(client, predict_request(task(), context=context), "/label-studio/predict").json() == free
+    assert predict(client, task(), context=context) == predict(client, task())
 
 
 def test_wrong_requests_and_events_that_are_ignored(client: TestClient):
@@ -133,9 +133,8 @@ def test_wrong_requests_and_events_that_are_ignored(client: TestClient):
 
 
 def test_label_config_of_a_model(tiny_model):
-    result = CliRunner().invoke(app, ["label-config", str(tiny_model)])
-    assert result.exit_code == 0
-    assert parse_config(result.stdout, tiny.LABELS) == ("label", "text", "text", {x: x for x in tiny.LABELS})
+    config = succeed("label-config", tiny_model).stdout
+    assert parse_config(config, tiny.LABELS) == ("label", "text", "text", {x: x for x in tiny.LABELS})
     assert parse_config(label_config(['a<"b']), ['a<"b']).labels == {'a<"b': 'a<"b'}
 
 

@@ -45,11 +45,7 @@ def test_documents_equal_those_of_the_library(client: TestClient, pipeline: Pipe
     assert answer == {"model": "tiny", "documents": expected}
     assert sum(len(document["entities"]) for document in expected) > 3
     text, document = TEXTS[0], pipeline(TEXTS[0])
-    for options in (
-        {"threshold": 0.9},
-        {"threshold": {"PER": 0.0}, "labels": ["PER", "GPE"]},
-        {"labels": []},
-    ):
+    for options in ({"threshold": 0.9}, {"threshold": {"PER": 0.0}, "labels": ["PER", "GPE"]}, {"labels": []}):
         expected = [pipeline(text, **options).to_dict()]
         assert post(client, {"texts": [text], **options}).json()["documents"] == expected
     constraints = {"known": [(4, 9, "LOC", [4, 9])], "forbidden": [(13, 19), (0, 9, "GPE")]}

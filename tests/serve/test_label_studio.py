@@ -16,6 +16,7 @@ from nestree.pipeline import Pipeline
 from tests import tiny
 from tests.serve.conftest import until
 from tests.serve.test_processes import running
+from tests.tiny import write_text
 
 PROGRAM = os.environ.get("NESTREE_LABEL_STUDIO")
 pytestmark = pytest.mark.skipif(not PROGRAM, reason="no Label Studio: make test-label-studio")
@@ -119,8 +120,9 @@ def test_predictions_appear_in_label_studio(label_studio: Path, tiny_model: Path
         # a prediction is accepted, and the project exported
         accepted = predictions()[TEXTS[1]]
         call("POST", f"/api/tasks/{accepted['task']}/annotations/", {"result": accepted["result"]})
-        exported = tmp_path / "export.json"
-        exported.write_text(json.dumps(call("GET", f"/api/projects/{project['id']}/export?exportType=JSON")))
+        exported = write_text(
+            tmp_path / "export.json", json.dumps(call("GET", f"/api/projects/{project['id']}/export?exportType=JSON"))
+        )
         (document,) = formats.read(exported, "label-studio")
         found = {(e.start, e.end, label) for e in document.entities for label in e.labels}
         assert found == regions(accepted["result"])

@@ -89,7 +89,7 @@ def test_labels_of_well_known_corpora_have_colors_of_their_own(shared):
         assert len({color_index(label) for label in labels}) == len(labels) >= 5
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(documents())
 def test_any_document(document):
     source = draw_boxes(document)

@@ -8,7 +8,7 @@ from nestree.types import Document, Entity, Sentence, Tree
 
 class Part(NamedTuple):
     given: list[Document]
-    told: Callable[[list[Document]], Any]  # what documents say of this part
+    value: Callable[[list[Document]], Any]  # this part of documents
 
 
 WORDS = ["Duke", "of", "York", "saw", "Ann", "."]

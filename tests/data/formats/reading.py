@@ -1,23 +1,41 @@
-"""Reading fixtures and comparing what was read; shared by the tests of the formats."""
+"""Reading and writing files with what is counted on the way, and comparing what was read."""
 
 import json
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 from nestree.data import formats
 from nestree.data.io import ConversionReport
+from nestree.errors import DataError
 from nestree.types import Document, Sentence
+from tests.tiny import write_text
 
 FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
+COUNTED = FIXTURES / "commands" / "counted.jsonl"  # whose statistics were counted by hand
+
+
+def docs_section(title: str) -> str:
+    """A section of docs/data.md."""
+    page = (Path(__file__).resolve().parents[3] / "docs" / "data.md").read_text(encoding="utf-8")
+    return page.partition(f"## {title}")[2].partition("\n## ")[0]
 
 
 def documents(
-    path: Path | str, format: str | None = None, **options: object
+    path: Path | str, format: str | None = None, skip_bad: bool = False, **options: object
 ) -> tuple[list[Document], ConversionReport]:
     """Everything in a file, and what was counted on the way; a name is that of a fixture."""
-    report = ConversionReport()
-    path = path if isinstance(path, Path) else FIXTURES / path
-    return list(formats.read(path, format, report, **options)), report
+    found, report = [], ConversionReport(skip_bad=skip_bad)
+    with suppress(formats.AllSkippedError):  # raised only where bad records are skipped
+        found.extend(formats.read(FIXTURES / path, format, report, **options))
+    return found, report
+
+
+def converted_documents(shared: Path, name: str) -> list[Document]:
+    """All parts of one of the converted real sets."""
+    return [document for part in ("train", "dev", "test") for document in converted(shared, name, part)[0]]
 
 
 @cache
@@ -51,11 +69,20 @@ def squeezed(sentence: Sentence) -> tuple[str, set[tuple[int, int, str]]]:
     return "".join(sentence.words), {(at[e.start], at[e.end], e.label) for e in sentence.entities}
 
 
-def read_one(
-    folder: Path, format: str, record: object, report: ConversionReport | None = None, **options: object
-) -> Document:
-    """The document of a file with one JSON record."""
-    path = folder / "a.jsonl"
-    path.write_text(json.dumps(record), encoding="utf-8")
-    (document,) = formats.read(path, format, report, **options)
-    return document
+def assert_refused(pattern: str, path: Path | str, format: str | None = None, **options: object) -> None:
+    """Reading raises a DataError whose message matches."""
+    with pytest.raises(DataError, match=pattern):
+        documents(path, format, **options)
+
+
+def read_one(folder: Path, format: str, record: object, **options: object) -> tuple[Document, ConversionReport]:
+    """The document of a file with one JSON record, and what was counted on the way."""
+    (document,), report = documents(write_text(folder / "a.jsonl", json.dumps(record)), format, **options)
+    return document, report
+
+
+def write(given: list[Document], path: Path, format: str | None = None, **options: object) -> ConversionReport:
+    """What is counted when these documents are written."""
+    report = ConversionReport()
+    formats.write(given, path, format, report, **options)
+    return report

@@ -1,15 +1,10 @@
 """ACE: nested mentions, heads, `&amp;`, several lines, inclusive ends, splits; all of it made up."""
 
 import shutil
-from contextlib import suppress
 
 import pytest
 
-from nestree.data import formats
-from nestree.data.io import ConversionReport
-from nestree.errors import DataError
-
-from .reading import FIXTURES, documents, phrases
+from .reading import FIXTURES, assert_refused, documents, phrases
 
 NEWS = FIXTURES / "ace" / "timex2norm" / "NEWS_0001.apf.xml"
 HE, HEAD = 'START="139" END="140"', "<head>\n        <charseq %s>%s</charseq>"
@@ -62,34 +57,23 @@ def test_a_split_by_a_list_of_ids(tmp_path):
         ids.write_text(line + "\n\n")
         assert [document.id for document in documents("ace", ids=str(ids))[0]] == ["TALK_0002"]
     ids.write_text("TALK_0002\nNEWS_0009\n")
-    with pytest.raises(DataError, match=r"test.txt:2: .*ace holds no document NEWS_0009"):
-        documents("ace", ids=str(ids))
-    report = ConversionReport(skip_bad=True)
-    assert len(list(formats.read(FIXTURES / "ace", report=report, ids=str(ids)))) == 1
+    assert_refused(r"test.txt:2: .*ace holds no document NEWS_0009", "ace", ids=str(ids))
+    assert len(documents("ace", skip_bad=True, ids=str(ids))[0]) == 1
     ids.write_text("\n")
-    with pytest.raises(DataError, match=r"test.txt is empty, and should list the ids"):
-        documents("ace", ids=str(ids))
+    assert_refused(r"test.txt is empty, and should list the ids", "ace", ids=str(ids))
 
 
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        (
-            'END="76"',
-            'END="78"',
-            "the head of this mention should be 'chairman', but in .*sgm without its tags",
-        ),
+        ('END="76"', 'END="78"', "the head of this mention should be 'chairman', but in .*sgm without its tags"),
         (HE, 'START="140" END="139"', "extent 140-139 of a mention ends before it begins"),
         (HE, 'START="139" END="9999"', "extent 139-9999 of a mention ends after the text"),
         (HE, 'START="139"', "END of this charseq is '', and should be a number"),
         ('START="139"', 'START="-1"', "START of this charseq is '-1'"),
         ('TYPE="PER" ', "", "this mention is of an entity without TYPE"),
         ("extent>", "extant>", "this mention has no extent"),
-        (
-            HEAD % (HE, "He"),
-            HEAD % ('START="161" END="163"', "his"),
-            "entity 131-133 PER has its head at 153-156",
-        ),
+        (HEAD % (HE, "He"), HEAD % ('START="161" END="163"', "his"), "entity 131-133 PER has its head at 153-156"),
         ("</document>", "", "not well-formed XML"),
     ],
 )
@@ -97,24 +81,16 @@ def test_mistakes_have_a_place(tmp_path, old, new, expected):
     assert old in NEWS.read_text()
     shutil.copy(NEWS.with_name("NEWS_0001.sgm"), tmp_path)
     (tmp_path / NEWS.name).write_text(NEWS.read_text().replace(old, new))
-    with pytest.raises(DataError, match=r"NEWS_0001.apf.xml:\d+: .*" + expected):
-        documents(tmp_path, "ace")
-    report = ConversionReport(skip_bad=True)
-    with suppress(DataError):  # if nothing is left
-        list(formats.read(tmp_path, "ace", report))
-    assert report.skipped
+    assert_refused(r"NEWS_0001.apf.xml:\d+: .*" + expected, tmp_path, "ace")
+    assert documents(tmp_path, "ace", skip_bad=True)[1].skipped
 
 
 def test_files_that_are_missing(tmp_path):
-    with pytest.raises(DataError, match=r"genia.xml is neither a folder of ACE documents nor an .apf.xml"):
-        documents("genia.xml", "ace")
-    with pytest.raises(DataError, match=r"holds no .apf.xml file"):
-        documents(tmp_path, "ace")
+    assert_refused(r"genia.xml is neither a folder of ACE documents nor an .apf.xml", "genia.xml", "ace")
+    assert_refused(r"holds no .apf.xml file", tmp_path, "ace")
     shutil.copy(NEWS, tmp_path)
-    with pytest.raises(DataError, match=r"NEWS_0001.sgm does not exist, and .*apf.xml needs it"):
-        documents(tmp_path, "ace")
+    assert_refused(r"NEWS_0001.sgm does not exist, and .*apf.xml needs it", tmp_path, "ace")
     for folder in ("x", "y"):
         (tmp_path / folder).mkdir()
         shutil.copy(NEWS, tmp_path / folder)
-    with pytest.raises(DataError, match=r"are the same document. Read one of the folders"):
-        documents(tmp_path, "ace")
+    assert_refused(r"are the same document. Read one of the folders", tmp_path, "ace")

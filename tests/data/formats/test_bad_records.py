@@ -1,16 +1,13 @@
 """Bad records: each of tests/data/fixtures/bad_records.txt gives an error with its place, and only it is skipped."""
 
 from collections.abc import Iterator
-from contextlib import suppress
 
 import pytest
 
-from nestree.data.formats import read
-from nestree.data.io import ConversionReport
 from nestree.errors import DataError
 from tests.tiny import write_text
 
-from .reading import FIXTURES
+from .reading import FIXTURES, documents
 
 # entities of the records around it
 GOOD = {"jsonl": 2, "brat": 2, "pubtator": 1, "columns": 1, "triplets": 1}
@@ -30,11 +27,9 @@ def test_a_bad_record_has_a_place_and_can_be_skipped(tmp_path, head, content, me
     path = write_text(tmp_path / "a.ann", content + "\n")
     (tmp_path / "a.txt").write_text("Maya Ortiz spoke.")  # the text of brat's annotations
     with pytest.raises(DataError, match=rf"a\.ann:{line}\b.*{message}") as error:
-        list(read(path, format))
+        documents(path, format)
     assert str(error.value).count("a.ann") == 1
-    report, left = ConversionReport(skip_bad=True), []
-    with suppress(DataError):  # if nothing is left
-        left.extend(read(path, format, report))
+    left, report = documents(path, format, skip_bad=True)
     assert len(report.skipped) == 1
     around = sum(len(sentence.entities) for document in left for sentence in document.sentences)
     assert around == (GOOD.get(format, 0) if content.count("\n") else 0)

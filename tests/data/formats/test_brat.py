@@ -2,12 +2,10 @@
 
 import pytest
 
-from nestree.data import formats
-from nestree.data.io import ConversionReport
 from nestree.errors import DataError
 from nestree.types import Document, Entity, Sentence
 
-from .reading import converted, documents, phrases, spans
+from .reading import assert_refused, converted_documents, documents, phrases, spans, write
 
 
 def write_brat_folder(folder, text, *annotations):
@@ -88,8 +86,7 @@ def test_byte_order_marks(tmp_path, moved, start):
     assert phrases(document.sentences[-1]) == [("Maya Ortiz", "PER")]
     counted = "offsets count the byte order mark: left out, and offsets moved by one"
     assert report.counts == ({counted: 1} if moved else {})
-    with pytest.raises(DataError, match="at its offsets"):
-        documents(write_brat_folder(tmp_path / "x", text, "T1\tPER 1 11\tMaya Ortiz"))
+    assert_refused("at its offsets", write_brat_folder(tmp_path / "x", text, "T1\tPER 1 11\tMaya Ortiz"))
 
 
 def test_annotations_without_their_text_or_with_endless_offsets(tmp_path):
@@ -100,13 +97,10 @@ def test_annotations_without_their_text_or_with_endless_offsets(tmp_path):
 
 
 def test_folders_that_are_no_brat_data(tmp_path):
-    with pytest.raises(DataError, match=r"holds no .ann file"):
-        documents(tmp_path, "brat")
+    assert_refused(r"holds no .ann file", tmp_path, "brat")
     (tmp_path / "a.ann").write_text("")
-    with pytest.raises(DataError, match=r"a.ann has no text: put a.txt beside it"):
-        documents(tmp_path, "brat")
-    with pytest.raises(DataError, match=r"b.txt does not exist"):
-        documents(tmp_path / "b.ann", "brat")
+    assert_refused(r"a.ann has no text: put a.txt beside it", tmp_path, "brat")
+    assert_refused(r"b.txt does not exist", tmp_path / "b.ann", "brat")
 
 
 def test_what_is_written_is_what_brat_reads(tmp_path):
@@ -114,9 +108,7 @@ def test_what_is_written_is_what_brat_reads(tmp_path):
     words = [(0, 2), (3, 6), (7, 10), (11, 14), (15, 17), (18, 22), (22, 23)]
     entities = [Entity(1, 4, "A B", head=2), Entity(2, 4, "PER")]
     sentence = Sentence([text[i:j] for i, j in words], entities, text[:-1], words)
-    report = ConversionReport()
-    given = [Document([sentence], text, id) for id in (".a/b:%", None, ".a/b:%")]
-    formats.write(given, tmp_path / "out", "brat", report)
+    report = write([Document([sentence], text, id) for id in (".a/b:%", None, ".a/b:%")], tmp_path / "out", "brat")
     names = sorted(path.name for path in (tmp_path / "out").iterdir() if path.suffix == ".ann")
     assert names == ["%2Ea%2Fb%3A%25-2.ann", "%2Ea%2Fb%3A%25.ann", "document-000002.ann"]
     annotations = "T1\tA_B 3 6;7 14\tmet Ann Lee\nT2\tPER 7 14\tAnn Lee\n"
@@ -135,9 +127,8 @@ def test_what_is_written_is_what_brat_reads(tmp_path):
 
 
 def test_an_entity_of_line_ends_cannot_be_written(tmp_path):
-    report = ConversionReport()
     blank = Document([Sentence(["a", "\n"], [Entity(1, 2, "X"), Entity(0, 1, "Y")])])
-    formats.write([blank], tmp_path / "out", "brat", report)
+    report = write([blank], tmp_path / "out", "brat")
     assert report.counts["dropped: an entity of blanks only"] == 1
     assert phrases(documents(tmp_path / "out")[0][0].sentences[0]) == [("a", "Y")]
 
@@ -146,12 +137,9 @@ def test_the_real_files_agree_with_the_converted_set(shared):
     """10 documents, 869 sentences, 1326 entities: all of them, and no difference."""
     raw, report = documents(shared / "data" / "raw" / "litbank_brat", words="whitespace", sentences="lines")
     assert (report.documents, report.sentences, report.entities, report.counts) == (10, 869, 1326, {})
-    by_id = {}
-    for part in ("train", "dev", "test"):
-        for document in converted(shared, "litbank", part)[0]:
-            by_id[document.id] = document
+    converted = {document.id: document for document in converted_documents(shared, "litbank")}
     for document in raw:
-        other = by_id[document.id.removesuffix("_brat")]
+        other = converted[document.id.removesuffix("_brat")]
         for mine, theirs in zip(document.sentences, other.sentences, strict=True):
             assert mine.words == theirs.words
             assert sorted(spans(mine)) == sorted(spans(theirs))

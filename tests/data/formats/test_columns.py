@@ -4,14 +4,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nestree.data import formats
 from nestree.data.formats.columns import decode_tags, encode_tags
 from nestree.data.io import ConversionReport
-from nestree.errors import DataError, InputError
+from nestree.errors import InputError
 from nestree.types import Document, Entity, Sentence
-from tests.tiny import write_text
+from tests.tiny import any_entity, write_text
 
-from .reading import converted_sentences, documents, phrases, sentences, spans
+from .reading import assert_refused, converted_sentences, documents, phrases, sentences, spans, write
 
 
 def test_layers_and_joined_tags_counted_by_hand():
@@ -25,8 +24,7 @@ def test_layers_and_joined_tags_counted_by_hand():
 
 
 def test_columns_can_be_chosen():
-    with pytest.raises(DataError, match=r"germeval.tsv:2: 'Aachen' is not a tag such as B-PER.*which columns"):
-        documents("germeval.tsv", "columns")
+    assert_refused(r"germeval.tsv:2: 'Aachen' is not a tag such as B-PER.*which columns", "germeval.tsv", "columns")
     (first, second), report = documents("germeval.tsv", "columns", word=2)
     assert phrases(first.sentences[0]) == [("Aachen", "LOC"), ("Aachen", "LOCpart")]
     assert second.sentences[0].words == ("Hier",)
@@ -40,12 +38,10 @@ def test_columns_can_be_chosen():
 def test_tags_taken_as_words_are_an_error(tmp_path):
     path = write_text(tmp_path / "a.iob2", "in\tO\tO\nRome\tB-LOC\tO\n\nO\tB-PER\tO\n")
     message = "a.iob2: 3 of 3 words look like tags such as O and B-PER, so column 2 .* such as --read word=1."
-    with pytest.raises(DataError, match=message):
-        documents(path, word=2)
+    assert_refused(message, path, word=2)
     assert documents(path)[1].counts == {}
     path.write_text("O\tin\tO\nB-LOC\tRome\tO\n")
-    with pytest.raises(DataError, match=r"so column 1 does .* --read word=2."):
-        documents(path, tags="3")
+    assert_refused(r"so column 1 does .* --read word=2.", path, tags="3")
     path.write_text("O\tO\n\nB-52\tB-X\n")  # no other column could hold the words
     assert documents(path)[1].counts == {"words look like tags such as O and B-PER": 2}
 
@@ -73,23 +69,14 @@ def test_what_tags_mean(tags, expected, strays):
     assert wrong == strays
 
 
-spans_strategy = st.lists(
-    st.tuples(st.integers(0, 5), st.integers(1, 4), st.sampled_from(["A", "B"])).map(
-        lambda values: (values[0], values[0] + values[1], values[2])
-    ),
-    max_size=5,
-)
-
-
-@settings(deadline=None, max_examples=150)
-@given(spans_strategy, st.sampled_from(["iob2", "bioes"]), st.booleans())
-def test_what_is_written_is_read_or_counted(found, scheme, joined):
-    sentence = Sentence(["w"] * 9, [Entity(*span) for span in found])
-    report = ConversionReport()
+@settings(max_examples=150)
+@given(st.lists(any_entity(), max_size=5), st.sampled_from(["iob2", "bioes"]), st.booleans())
+def test_what_is_written_is_read_or_counted(entities, scheme, joined):
+    sentence, report = Sentence(["w"] * 9, entities), ConversionReport()
     layers = encode_tags(sentence, scheme, joined, report)
     back = [decode_tags(layer) for layer in layers]
     assert not any(strays for _, strays in back)
-    equal = sorted(span for spans, _ in back for span in spans) == sorted(found)
+    equal = sorted(span for found, _ in back for span in found) == sorted(spans(sentence))
     assert equal == (report.counts == {})
     assert joined or equal
 
@@ -98,8 +85,7 @@ def test_a_file_has_the_same_columns_in_every_line(tmp_path):
     entities = [Entity(0, 2, "A"), Entity(0, 1, "B"), Entity(0, 1, "B")]
     first = Document([Sentence(["a"]), Sentence(["b\tc", "d"], entities)], id="x")
     given = [first, Document([Sentence(["e"])])]
-    report = ConversionReport()
-    formats.write(given, tmp_path / "a.iob2", report=report)
+    report = write(given, tmp_path / "a.iob2")
     rows = ["a\tO\tO\tO", "", "b_c\tB-A\tB-B\tB-B", "d\tI-A\tO\tO", "", "e\tO\tO\tO", ""]
     assert (tmp_path / "a.iob2").read_text().splitlines() == rows
     assert report.counts == {
@@ -107,7 +93,7 @@ def test_a_file_has_the_same_columns_in_every_line(tmp_path):
         "document boundaries not written: columns cannot hold them": 1,
         "words changed: columns has no place for tabs and line ends in them": 1,
     }
-    formats.write(given, tmp_path / "b.bioes", scheme="bioes", joined=True)
+    write(given, tmp_path / "b.bioes", scheme="bioes", joined=True)
     assert (tmp_path / "b.bioes").read_text().splitlines()[2:4] == ["b_c\tB-A|S-B|S-B", "d\tE-A"]
 
 
@@ -127,12 +113,10 @@ def test_real_files_agree_with_the_converted_set(shared):
 @pytest.mark.parametrize("name", ["columns", "triplets", "brat"])
 def test_a_first_word_with_a_byte_order_mark_comes_back(tmp_path, name):
     marked = Document([Sentence(["\ufeffRome", "fell"], [Entity(0, 1, "GPE")])])
-    formats.write([marked], tmp_path / "a", name)
-    (again,) = formats.read(tmp_path / "a", name)
-    assert again.sentences[0].words == ("\ufeffRome", "fell")
+    write([marked], tmp_path / "a", name)
+    assert sentences(tmp_path / "a", name)[0].words == ("\ufeffRome", "fell")
 
 
 def test_a_sentence_that_looks_like_a_border_of_documents_is_counted(tmp_path):
-    report = ConversionReport()
-    formats.write([Document([Sentence(["-DOCSTART-"])])], tmp_path / "a", "columns", report)
+    report = write([Document([Sentence(["-DOCSTART-"])])], tmp_path / "a", "columns")
     assert report.counts["a sentence of the word -DOCSTART- alone: read as the boundary of a document"] == 1

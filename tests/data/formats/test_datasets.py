@@ -15,7 +15,7 @@ from nestree.data import formats
 from nestree.errors import DataError
 from nestree.types import Document, Entity, Sentence
 
-from .reading import documents, phrases, spans
+from .reading import assert_refused, documents, phrases, spans
 
 
 @pytest.fixture(autouse=True)
@@ -58,15 +58,14 @@ def test_columns_of_tags_can_be_named_and_their_numbers_too(tmp_path):
     Dataset.from_dict(rows).to_parquet(tmp_path / "d.parquet")
     (document,), report = documents(tmp_path / "d.parquet", tags="a, b", names=",".join(NAMES))
     assert spans(document.sentences[0]) == [(1, 2, "X"), (3, 5, "LOC"), (3, 5, "Y")]
-    with pytest.raises(DataError, match="row 1: a holds numbers, and nothing says what they stand for"):
-        documents(tmp_path / "d.parquet", tags="a")
-    with pytest.raises(DataError, match="a holds 3, and there are only 2 names"):
-        documents(tmp_path / "d.parquet", tags="a", names="O,B-X")
-    with pytest.raises(DataError, match="row 1: 'PER' in a is not a tag"):
-        documents(tmp_path / "d.parquet", tags="a", names="O,B-X,O,PER,O")
-    with pytest.raises(DataError, match="entities or ner_tags with tokens or a text are needed, and"):
-        documents(tmp_path / "d.parquet")
     assert report.counts == {}
+    for message, options in {
+        "row 1: a holds numbers, and nothing says what they stand for": {"tags": "a"},
+        "a holds 3, and there are only 2 names": {"tags": "a", "names": "O,B-X"},
+        "row 1: 'PER' in a is not a tag": {"tags": "a", "names": "O,B-X,O,PER,O"},
+        "entities or ner_tags with tokens or a text are needed, and": {},
+    }.items():
+        assert_refused(message, tmp_path / "d.parquet", **options)
 
 
 def test_a_tag_that_continues_nothing_begins_an_entity(tmp_path):
@@ -85,8 +84,7 @@ def test_lists_of_entities_are_read_however_they_are_kept(tmp_path, column, as_l
     (document,), _ = documents(tmp_path / "d", ends="inclusive")
     assert spans(document.sentences[0]) == [(0, 4, "PER"), (3, 4, "LOC")]
     assert document.sentences[0].extra == {"pos": ["X"] * 5}
-    with pytest.raises(DataError, match="row 1: entity 3-3 LOC is empty"):
-        documents(tmp_path / "d")
+    assert_refused("row 1: entity 3-3 LOC is empty", tmp_path / "d")
 
 
 def test_a_text_is_split_and_left_out_where_it_lacks_the_words(tmp_path):
@@ -106,13 +104,11 @@ def test_a_text_is_split_and_left_out_where_it_lacks_the_words(tmp_path):
 def test_a_split_has_to_be_chosen_where_there_are_several(tmp_path):
     one, two = tagged(ner_tags=[1, 0, 0, 0, 0]), tagged(ner_tags=[0, 0, 0, 3, 0])
     DatasetDict(train=one, test=two).save_to_disk(tmp_path / "d")
-    with pytest.raises(DataError, match=r"holds several splits: test, train. Choose one with .* `split`"):
-        documents(tmp_path / "d")
+    assert_refused(r"holds several splits: test, train. Choose one with .* `split`", tmp_path / "d")
     assert spans(documents(tmp_path / "d", split="test")[0][0].sentences[0]) == [(3, 4, "LOC")]
     assert spans(documents(tmp_path / "d" / "train")[0][0].sentences[0]) == [(0, 1, "PER")]
     assert len(documents(tmp_path / "d", split="all")[0]) == 2
-    with pytest.raises(DataError, match=r"holds no split 'dev'. There are: test, train."):
-        documents(tmp_path / "d", split="dev")
+    assert_refused(r"holds no split 'dev'. There are: test, train.", tmp_path / "d", split="dev")
 
 
 def test_a_folder_of_parquet_files_has_the_splits_of_their_names(tmp_path):
@@ -165,18 +161,15 @@ def test_the_library_reads_what_is_written(tmp_path):
 def test_no_documents_make_an_empty_data_set(tmp_path):
     for name in ("folder", "file.parquet"):
         formats.write([], tmp_path / name, "datasets")
-        with pytest.raises(DataError, match="holds no datasets data: it is empty"):
-            documents(tmp_path / name, "datasets")
+        assert_refused("holds no datasets data: it is empty", tmp_path / name, "datasets")
 
 
 def test_other_files_and_folders_are_no_data_sets(tmp_path):
     for name, data in (("a.parquet", b"nonsense"), ("c.arrow", b"ARROW1 and no more")):
         (tmp_path / name).write_bytes(data)
-        with pytest.raises(DataError, match=f"{name}: this is not a data set that can be read, after 0 rows"):
-            documents(tmp_path / name, "datasets")
+        assert_refused(f"{name}: this is not a data set that can be read, after 0 rows", tmp_path / name, "datasets")
     (tmp_path / "folder").mkdir()
-    with pytest.raises(DataError, match="folder holds no data set"):
-        documents(tmp_path / "folder", "datasets")
+    assert_refused("folder holds no data set", tmp_path / "folder", "datasets")
     with pytest.raises(DataError, match="cannot go to standard output"):
         formats.write(SOME, "-", "datasets")
 
@@ -186,5 +179,4 @@ def test_a_folder_that_lies_about_its_files_is_refused(tmp_path):
     state = tmp_path / "d" / "state.json"
     lie = json.loads(state.read_text()) | {"_data_files": [{"filename": "gone.arrow"}]}
     state.write_text(json.dumps(lie))
-    with pytest.raises(DataError, match="this is not a data set that can be read"):
-        documents(tmp_path / "d", "datasets")
+    assert_refused("this is not a data set that can be read", tmp_path / "d", "datasets")

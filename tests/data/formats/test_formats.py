@@ -16,9 +16,7 @@ from nestree.errors import DataError, InputError
 from nestree.types import Document, Entity, Sentence
 from tests.tiny import write_text
 
-from .reading import FIXTURES
-
-DOCS = Path(__file__).resolve().parents[3] / "docs" / "data.md"
+from .reading import FIXTURES, docs_section
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -65,6 +63,12 @@ def test_options_that_have_choices(tmp_path, verb):
         call = (lambda *args, **chosen: list(read(*args, **chosen))) if verb == "read" else partial(write, [])
         with pytest.raises(InputError, match=f"^{option} is one of .*, not 'other'"):
             call(tmp_path / "a", name, **{option: "other"})
+
+
+def assert_undetected(pattern: str, path: Path) -> None:
+    """The format of this file is not guessed, and the message says why."""
+    with pytest.raises(DataError, match=pattern):
+        detect_format(path)
 
 
 FIXTURE_FORMATS = {
@@ -118,17 +122,14 @@ def test_json_is_told_by_its_keys(tmp_path, record, expected):
     if expected:
         assert detect_format(path) == expected
     else:
-        with pytest.raises(DataError, match=r"a.json: its format is unknown. Name it, with --from"):
-            detect_format(path)
-        path = path.rename(tmp_path / "a.jsonl")
-        assert detect_format(path) == "jsonl"  # which then says what is wrong with it
+        assert_undetected(r"a.json: its format is unknown. Name it, with --from", path)
+        assert detect_format(path.rename(tmp_path / "a.jsonl")) == "jsonl"  # which then says what is wrong with it
 
 
 def test_lines_without_entities_do_not_tell(tmp_path):
-    path = tmp_path / "a.jsonl"
     entity = {"start_offset": 0, "end_offset": 1, "label": "X"}
-    path.write_text('{"text": "a", "entities": []}\n' + json.dumps({"text": "a", "entities": [entity]}))
-    assert detect_format(path) == "doccano"
+    lines = '{"text": "a", "entities": []}\n' + json.dumps({"text": "a", "entities": [entity]})
+    assert detect_format(write_text(tmp_path / "a.jsonl", lines)) == "doccano"
 
 
 @pytest.mark.parametrize(
@@ -148,58 +149,45 @@ def test_text_is_told_by_its_beginning(tmp_path, text, expected):
     if expected:
         assert detect_format(path) == expected
     else:
-        with pytest.raises(DataError, match=r"a.txt: plain text without annotations, .* its format with --from"):
-            detect_format(path)
+        assert_undetected(r"a.txt: plain text without annotations, .* its format with --from", path)
 
 
 def test_what_is_there_twice_or_not_at_all_is_not_guessed(tmp_path):
-    with pytest.raises(DataError, match="is unknown"):
-        detect_format(tmp_path)
+    assert_undetected("is unknown", tmp_path)
     (tmp_path / "a.ann").write_text("")
     (tmp_path / "a.conllu").write_text("")
-    with pytest.raises(DataError, match="is unknown"):
-        detect_format(tmp_path)
+    assert_undetected("is unknown", tmp_path)
     (tmp_path / "a.conllu").unlink()
     assert detect_format(tmp_path) == "brat"
     (tmp_path / "below").mkdir()
     (tmp_path / "below" / "b.jsonl").write_text("")  # it would be left out
-    with pytest.raises(DataError, match="is unknown"):
-        detect_format(tmp_path)
-    with pytest.raises(DataError, match="does not exist"):
-        detect_format(tmp_path / "b.jsonl")
-    with pytest.raises(DataError, match="-: its format is unknown"):
-        detect_format(STDIO)
+    assert_undetected("is unknown", tmp_path)
+    assert_undetected("does not exist", tmp_path / "b.jsonl")
+    assert_undetected("-: its format is unknown", STDIO)
     (tmp_path / "empty.txt").write_text("\n\n")
-    with pytest.raises(DataError, match=r"empty.txt is empty"):
-        detect_format(tmp_path / "empty.txt")
+    assert_undetected(r"empty.txt is empty", tmp_path / "empty.txt")
 
 
 def test_a_folder_of_xml(tmp_path):
     shutil.copy(FIXTURES / "genia.xml", tmp_path)
     assert detect_format(tmp_path) == "genia"
     (tmp_path / "genia.xml").write_text("<html></html>")
-    with pytest.raises(DataError, match="is unknown"):
-        detect_format(tmp_path)
+    assert_undetected("is unknown", tmp_path)
 
 
 def test_names_to_write():
-    names = {"a.jsonl": "jsonl", "a.jsonl.gz": "jsonl", "a.spacy": "spacy", "a.iob2": "columns"}
-    names["a.tsv"] = "csv"
-    for name, expected in names.items():
+    formats_of = {"a.jsonl": "jsonl", "a.jsonl.gz": "jsonl", "a.spacy": "spacy", "a.iob2": "columns", "a.tsv": "csv"}
+    for name, expected in formats_of.items():
         assert detect_output_format(Path(name)) == expected
-    for name in ("a", "a.xml", "-"):
-        with pytest.raises(DataError, match="Name it, with --to"):
-            detect_output_format(Path(name))
-    with pytest.raises(DataError, match=r"several formats end in .json. Name a file of JSON lines a.jsonl"):
-        detect_output_format(Path("a.json"))
-    with pytest.raises(DataError, match="gum can be read, not written"):
-        detect_output_format(Path("a.conllu"))
-    for name, told in {
+    for name, message in {
+        **dict.fromkeys(("a", "a.xml", "-"), "Name it, with --to"),
+        "a.json": "several formats end in .json. Name a file of JSON lines a.jsonl",
+        "a.conllu": "gum can be read, not written",
         "a.ann": "brat is written to a folder. Name one and the format, with --to brat",
         "a.arrow": "datasets is written to a folder or a file called .parquet",
         "a.iob": "columns is written to a file called .iob2",
     }.items():
-        with pytest.raises(DataError, match=told):
+        with pytest.raises(DataError, match=message):
             detect_output_format(Path(name))
     for name, meant in [("conll", "columns"), ("brt", "brat")]:
         with pytest.raises(InputError, match=f"Did you mean {meant}"):
@@ -212,7 +200,6 @@ def test_nothing_is_read_ahead_and_nothing_is_left_when_reading_fails(tmp_path):
     assert [next(found).sentences[0].words for _ in range(2)] == [("a",), ("a",)]
     with pytest.raises(DataError, match=r"a.jsonl:4"):
         list(found)
-    path = write_text(tmp_path / "a.jsonl", '{"tokens": ["a"]}\n' * 3 + "wrong\n")
     for name in ("jsonl", "brat", "columns", "triplets"):
         with pytest.raises(DataError, match=r"a.jsonl:4"):
             write(read(path), tmp_path / "out", name)
@@ -227,17 +214,16 @@ def test_a_document_without_words_is_read_again(name, text, tmp_path):
     assert found.sentences == ()
 
 
+MAYA = {"a.txt": b"Maya Ortiz spoke."}
+TOO_DEEP = {"tokens": ["a"], "entities": [{"start": 0, "end": 1, "label": "X"}] * 101}
 MESSAGES = {  # what is wrong: the files, and which of them to read
     "not UTF-8": ({"a.jsonl": b'{"tokens": ["a"]}\n' * 6 + b"na\xefve"}, "a.jsonl"),
     "cut-off gzip": ({"a.jsonl.gz": gzip.compress(b'{"tokens": ["a"]}\n' * 999)[:40]}, "a.jsonl.gz"),
     "JSON": ({"a.jsonl": b'{"tokens": ["a"]}\n{"tokens": ["a"]\n'}, "a.jsonl"),
     "XML": ({"a.xml": b"<set>" + b"\n" * 11 + b"<article><title>" + b"<sentence>a b cd</title>"}, "a.xml"),
-    "an entity beyond its text": ({"a.txt": b"Maya Ortiz spoke.", "a.ann": b"\nT1\tPER 0 99\tMaya"}, "a.ann"),
-    "an end before its start": ({"a.txt": b"Maya Ortiz spoke.", "a.ann": b"\nT1\tPER 10 0\tMaya"}, "a.ann"),
-    "another text than was annotated": (
-        {"a.txt": b"Maya Ortiz spoke.", "a.ann": b"\nT1\tPER 1 11\tMaya Ortiz"},
-        "a.ann",
-    ),
+    "an entity beyond its text": ({**MAYA, "a.ann": b"\nT1\tPER 0 99\tMaya"}, "a.ann"),
+    "an end before its start": ({**MAYA, "a.ann": b"\nT1\tPER 10 0\tMaya"}, "a.ann"),
+    "another text than was annotated": ({**MAYA, "a.ann": b"\nT1\tPER 1 11\tMaya Ortiz"}, "a.ann"),
     "mixed formats": ({"a.iob2": b'{"tokens": ["a"]}\n'}, "a.iob2"),
     "an empty file": ({"a.iob2": b""}, "a.iob2"),
     "a folder for a file": ({"corpus/README": b""}, "corpus"),
@@ -245,21 +231,14 @@ MESSAGES = {  # what is wrong: the files, and which of them to read
     "a line beyond the limit": ({"a.jsonl": b"x" * 100}, "a.jsonl"),
     "a compressed file that expands to too much": ({"a.jsonl.gz": gzip.compress(b"x" * 2**20)}, "a.jsonl.gz"),
     "XML that is too deep": ({"a.xml": b"<set>" + b"<a>" * 1000}, "a.xml"),
-    "entities that are too deep": (
-        {
-            "a.jsonl": b'{"tokens": ["a"], "entities": [%s]}'
-            % b",".join([b'{"start": 0, "end": 1, "label": "X"}'] * 101)
-        },
-        "a.jsonl",
-    ),
+    "entities that are too deep": ({"a.jsonl": json.dumps(TOO_DEEP).encode()}, "a.jsonl"),
     "XML that declares entities": ({"a.xml": b'<!DOCTYPE set [<!ENTITY a "b">]><set></set>'}, "a.xml"),
 }
 
 
 def test_the_messages_in_the_docs_are_real(tmp_path):
-    section = DOCS.read_text(encoding="utf-8").partition("## Bad input")[2].partition("\n## ")[0]
-    told = dict(re.findall(r"^\| ([^|]+) \| `(.+)` \|$", section, re.MULTILINE))
-    assert told.keys() == MESSAGES.keys()
+    messages = dict(re.findall(r"^\| ([^|]+) \| `(.+)` \|$", docs_section("Bad input"), re.MULTILINE))
+    assert messages.keys() == MESSAGES.keys()
     names = {".xml": "genia", ".ann": "brat", ".iob2": "columns"}
     for number, (what, (contents, name)) in enumerate(MESSAGES.items()):
         folder = tmp_path / str(number)
@@ -271,5 +250,5 @@ def test_the_messages_in_the_docs_are_real(tmp_path):
             list(read(folder / name, names.get((folder / name).suffix, "jsonl")))
         message = str(error.value).replace(f"{folder}/", "").replace("99 bytes.", "67,108,864 bytes.")
         message = message.replace("than 99 bytes,", "than 4,294,967,296 bytes,")
-        assert message.startswith(told[what].removesuffix("..."))
-        assert told[what].endswith("...") or message == told[what]
+        assert message.startswith(messages[what].removesuffix("..."))
+        assert messages[what].endswith("...") or message == messages[what]

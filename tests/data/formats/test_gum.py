@@ -5,12 +5,9 @@ import sys
 
 import pytest
 
-from nestree.data import formats
-from nestree.data.io import ConversionReport
-from nestree.errors import DataError
 from tests.tiny import write_text
 
-from .reading import FIXTURES, converted, documents, phrases
+from .reading import FIXTURES, assert_refused, converted_documents, documents, phrases
 
 GUM = FIXTURES / "gum.conllu"
 
@@ -78,26 +75,21 @@ def test_paragraphs_texts_without_the_words_and_files_without_documents(tmp_path
     ],
 )
 def test_mistakes_have_a_place_and_only_their_sentence_is_skipped(tmp_path, old, new, expected):
-    path = tmp_path / "a.conllu"
     text = GUM.read_text().replace("# newpar\n", "").replace(old, new, 1)
-    path.write_text(text)
-    with pytest.raises(DataError, match=expected):
-        documents(path)
-    report = ConversionReport(skip_bad=True)
-    found = list(formats.read(path, report=report))
+    path = write_text(tmp_path / "a.conllu", text)
+    assert_refused(expected, path)
+    found, report = documents(path, skip_bad=True)
     assert sum(len(document.sentences) for document in found) == 2
     assert len(report.skipped) == 1
 
 
 def test_a_missing_library_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "conllu", None)
-    with pytest.raises(DataError, match=r"pip install 'nestree\[formats\]'"):
-        documents(GUM)
+    assert_refused(r"pip install 'nestree\[formats\]'", GUM)
 
 
 def test_folders(tmp_path):
-    with pytest.raises(DataError, match=r"holds no .conllu file"):
-        documents(tmp_path, "gum")
+    assert_refused(r"holds no .conllu file", tmp_path, "gum")
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "a.conllu").write_text(GUM.read_text())
     assert len(documents(tmp_path)[0]) == 2
@@ -115,13 +107,10 @@ def test_the_real_files_agree_with_the_converted_set(shared):
         "lemmas, fine tags, features and enhanced trees not read": 643,
         "coreference not read": 596,  # sentences that have entities
     }
-    by_id = {}
-    for part in ("train", "dev", "test"):
-        for document in converted(shared, "gum_open", part)[0]:
-            by_id[document.id] = document
+    converted = {document.id: document for document in converted_documents(shared, "gum_open")}
     more_heads = 0
     for document in raw:
-        for mine, theirs in zip(document.sentences, by_id[document.id].sentences, strict=True):
+        for mine, theirs in zip(document.sentences, converted[document.id].sentences, strict=True):
             assert (mine.words, mine.id, mine.extra) == (theirs.words, theirs.id, theirs.extra)
             key = lambda e: (e.start, e.end, e.label, e.head, sorted(e.extra.items(), key=str))  # noqa: E731
             assert sorted(map(key, mine.entities), key=str) == sorted(map(key, theirs.entities), key=str)
@@ -136,6 +125,5 @@ def test_a_document_begins_even_if_its_first_sentence_cannot_be_read(tmp_path):
     bad = "# newdoc id = other\n1\tx\n\n"
     good = "1\tRome\tRome\tPROPN\t_\t_\t0\troot\t_\t_\n\n"
     path = write_text(tmp_path / "a.conllu", text + bad + good)
-    report = ConversionReport(skip_bad=True)
-    *_, last = formats.read(path, "gum", report)
+    (*_, last), report = documents(path, skip_bad=True)
     assert (last.id, [s.words for s in last.sentences], len(report.skipped)) == ("other", [("Rome",)], 1)

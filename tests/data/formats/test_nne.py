@@ -7,7 +7,7 @@ import pytest
 from nestree.errors import DataError, InputError
 from tests.tiny import write_text
 
-from .reading import FIXTURES, documents, phrases
+from .reading import FIXTURES, assert_refused, documents, phrases
 
 STANDOFF, TREES = FIXTURES / "nne_standoff", FIXTURES / "nne_trees"
 
@@ -42,15 +42,13 @@ def test_which_section_is_in_which_part(tmp_path):
     for part, sections in parts.items():
         found, _ = documents(tmp_path, "nne", part=part)
         assert [document.id for document in found] == [f"wsj_{section}01" for section in sections]
-    with pytest.raises(DataError, match="holds no nne data"):
-        documents(STANDOFF, "nne", part="test")
+    assert_refused("holds no nne data", STANDOFF, "nne", part="test")
 
 
 def test_the_two_folders_exchanged():
     with pytest.raises(DataError, match=r"wsj_0001.mrg:1: this file holds trees. Give the stand-off folder"):
         documents(TREES, "nne", trees=str(STANDOFF))
-    with pytest.raises(DataError, match=r"wsj_0001.mrg:1: '0' is outside of any tree"):
-        documents(STANDOFF, "nne", trees=str(STANDOFF))
+    assert_refused(r"wsj_0001.mrg:1: '0' is outside of any tree", STANDOFF, "nne", trees=str(STANDOFF))
     with pytest.raises(InputError, match="no_such_folder does not exist"):
         documents(STANDOFF, "nne", trees="no_such_folder")
 
@@ -58,18 +56,10 @@ def test_the_two_folders_exchanged():
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        (
-            "(NNP Ada)",
-            "",
-            r"wsj_0001.mrg:3: this sentence has 7 words, and its tree at .*wsj_0001.mrg:2 has 6",
-        ),
+        ("(NNP Ada)", "", r"wsj_0001.mrg:3: this sentence has 7 words, and its tree at .*wsj_0001.mrg:2 has 6"),
         ("( (NP (CD five) (NN dollar) (. .) ))", "", "has 3 sentences, and .* has 2 trees"),
         ("(. .) ))\n( (NP", "(. .) )\n( (NP", "trees/00/wsj_0001.mrg:8: this tree is not closed"),
-        (
-            "(. .) ))\n( (NP",
-            "(. .) )))\n( (NP",
-            "trees/00/wsj_0001.mrg:13: there is one closing bracket too many",
-        ),
+        ("(. .) ))\n( (NP", "(. .) )))\n( (NP", "trees/00/wsj_0001.mrg:13: there is one closing bracket too many"),
     ],
 )
 def test_trees_that_do_not_fit(tmp_path, old, new, expected):
@@ -78,24 +68,20 @@ def test_trees_that_do_not_fit(tmp_path, old, new, expected):
     path = trees / "00" / "wsj_0001.mrg"
     assert path.read_text().count(old) == 1
     path.write_text(path.read_text().replace(old, new))
-    with pytest.raises(DataError, match=expected):
-        documents(STANDOFF, "nne", trees=str(trees))
+    assert_refused(expected, STANDOFF, "nne", trees=str(trees))
 
 
 def test_stand_off_that_does_not_fit(tmp_path):
     path = write_text(tmp_path / "wsj_0001.mrg", "1 2\nNNP .\n0,0 CITY\n\n")
-    with pytest.raises(DataError, match=r"wsj_0001.mrg:3: the first line of an NNE sentence numbers its"):
-        documents(path)
+    assert_refused(r"wsj_0001.mrg:3: the first line of an NNE sentence numbers its", path)
     path.write_text("0 1\nNNP .\n0,2 CITY\n\n")
-    with pytest.raises(DataError, match="ends after the sentence, which has 2 words"):
-        documents(path)
+    assert_refused("ends after the sentence, which has 2 words", path)
     (tmp_path / "t.mrg").write_text("( (X (NN Rome) (. .)))")
     path.write_text("0 1\nNNP .\n0,0 CITY\n\n")
     _, report = documents(path, trees=str(tmp_path / "t.mrg"))
     assert report.counts == {"part-of-speech tags differ from those of the tree: the latter kept": 1}
     path = path.rename(tmp_path / "wsj_0009.mrg")
-    with pytest.raises(DataError, match=r"wsj_0009.mrg does not exist: .* has no trees"):
-        documents(tmp_path / "wsj_0009.mrg", trees=str(TREES))
+    assert_refused(r"wsj_0009.mrg does not exist: .* has no trees", tmp_path / "wsj_0009.mrg", trees=str(TREES))
 
 
 def test_the_real_stand_off_files(shared):

@@ -2,8 +2,6 @@
 
 import pytest
 
-from nestree.data.io import ConversionReport
-
 from .reading import documents, read_one, spans
 
 
@@ -26,13 +24,11 @@ def test_mentions_have_exclusive_ends_and_documents_are_gathered():
 
 
 def test_what_is_not_read_is_counted(tmp_path):
-    report = ConversionReport()
     record = {"sentences": [["a", "b"]], "ners": [[[0, 1, "X", 0.9], [1, 1, "Y"]]]}
-    read_one(tmp_path, "research-json", record, report)
+    _, report = read_one(tmp_path, "research-json", record)
     assert report.counts == {"further items of entities not read: start, end and label are": 1}
-    report = ConversionReport()
     record = {"sentence": ["Rome"], "ner": [{"index": [0], "type": "GPE"}], "pos": ["NNP"], "entities": 5}
-    read_one(tmp_path, "research-json", record, report)
+    _, report = read_one(tmp_path, "research-json", record)
     assert report.counts == {"extra keys of records not read": 1}
 
 
@@ -44,12 +40,13 @@ def test_lists_of_sentences_have_inclusive_ends(name):
 
 
 def test_other_conventions_can_be_chosen(tmp_path):
+    def read_spans(record, **options):
+        return [spans(s) for s in read_one(tmp_path, "research-json", record, **options)[0].sentences]
+
     record = {"sentences": [["a", "b"], ["c", "d"]], "ners": [[[0, 2, "X"]], [[2, 3, "Y"]]]}
-    document = read_one(tmp_path, "research-json", record, ends="exclusive", offsets="document")
-    assert [spans(s) for s in document.sentences] == [[(0, 2, "X")], [(0, 1, "Y")]]
+    assert read_spans(record, ends="exclusive", offsets="document") == [[(0, 2, "X")], [(0, 1, "Y")]]
     record = {"tokens": ["a", "b"], "entities": [{"type": "X", "start": 0, "end": 1}]}
-    assert spans(read_one(tmp_path, "research-json", record).sentences[0]) == [(0, 1, "X")]
-    assert spans(read_one(tmp_path, "research-json", record, ends="inclusive").sentences[0]) == [(0, 2, "X")]
+    assert read_spans(record) == [[(0, 1, "X")]]
+    assert read_spans(record, ends="inclusive") == [[(0, 2, "X")]]
     mention = {"start": 1, "end": 3, "entity_type": "A", "text": "NYC"}  # which fits neither way
-    record = {"tokens": ["in", "New", "York"], "entity_mentions": [mention]}
-    assert spans(read_one(tmp_path, "research-json", record).sentences[0]) == [(1, 3, "A")]
+    assert read_spans({"tokens": ["in", "New", "York"], "entity_mentions": [mention]}) == [[(1, 3, "A")]]

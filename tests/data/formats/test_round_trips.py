@@ -15,8 +15,8 @@ from nestree.data.io import ConversionReport
 from nestree.types import Document, Entity, Sentence
 
 from .parts import PARTS
+from .reading import docs_section, write
 
-DOCS = Path(__file__).resolve().parents[3] / "docs" / "data.md"
 WRITABLE = [name for name in FORMATS if FORMATS[name].writable]
 AS_GIVEN = {"words": "whitespace", "sentences": "lines"}  # how the texts here are split
 # How a loss is called where that is not simply the name of the part.
@@ -25,8 +25,7 @@ CALLED = {"several heads": "heads not written", "texts": "(texts not written|lin
 
 def table() -> dict[str, set[str]]:
     """For each format, the parts that docs/data.md says it loses."""
-    page = DOCS.read_text(encoding="utf-8")
-    section = page.partition("## What a format cannot hold")[2].partition("\n## ")[0]
+    section = docs_section("What a format cannot hold")
     lines = [line.strip("|").split("|") for line in section.splitlines() if line[:1] == "|"]
     rows = [[cell.strip() for cell in line] for line in lines]
     names, _, *parts = rows
@@ -46,8 +45,7 @@ def there_and_back(
 ) -> tuple[list[Document], ConversionReport]:
     """What is read after writing, and what was counted when writing."""
     path = folder / f"written.{suffix or name}"
-    report = ConversionReport()
-    formats.write(documents, path, name, report)
+    report = write(documents, path, name)
     if name == "csv":  # whose texts stand beside it; here, with a line end more
         for number, document in enumerate(documents, 1):
             text = f"\ufeff{document.with_text().text}\n"
@@ -97,8 +95,7 @@ def less(sentence: Sentence, lost: set[str]) -> Sentence:
 
 def extras(documents: list[Document], lost: set[str]) -> list[object]:
     """The extra keys that should be there."""
-    told = [PARTS[part].told for part in PARTS if part.startswith("extra keys") and part not in lost]
-    return [tell(documents) for tell in told]
+    return [PARTS[part].value(documents) for part in PARTS if part.startswith("extra keys") and part not in lost]
 
 
 def test_the_table_has_all_formats_and_parts():
@@ -110,9 +107,9 @@ def test_the_table_has_all_formats_and_parts():
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("name", WRITABLE)
 def test_the_table_is_true(tmp_path, name, part):
-    documents, told = PARTS[part]
+    documents, value = PARTS[part]
     back, report = there_and_back(documents, name, tmp_path)
-    assert (told(back) != told(documents)) == (part in LOST[name])
+    assert (value(back) != value(documents)) == (part in LOST[name])
     counted = any(re.match(CALLED.get(part, f"{part} not written"), what) for what in report.counts)
     assert counted == (part in LOST[name])
 
@@ -174,7 +171,7 @@ def any_documents(draw: st.DrawFn) -> list[Document]:
     + [("bioc", "json", 40), ("bioc", "jsonl", 20), ("datasets", "parquet", 15)],
 )
 def test_whatever_the_words_and_labels_are(tmp_path, name, suffix, examples):
-    @settings(deadline=None, max_examples=examples, suppress_health_check=[HealthCheck.too_slow])
+    @settings(max_examples=examples, suppress_health_check=[HealthCheck.too_slow])
     @given(any_documents())
     def check(documents: list[Document]) -> None:
         if name == "csv":  # which has no row for others

@@ -9,12 +9,11 @@ import spacy
 import srsly
 from spacy.tokens import Doc, DocBin, Span, SpanGroup
 
-from nestree.data import formats
-from nestree.data.io import ConversionReport
 from nestree.errors import DataError
 from nestree.types import Document, Entity, Sentence
+from tests.tiny import write_bytes
 
-from .reading import documents, phrases
+from .reading import assert_refused, documents, phrases, write
 
 VOCAB = spacy.blank("xx").vocab
 WORDS = ["The", "Bank", "of", "Rome", "\n\n", "closed", "🙂", "."]
@@ -54,12 +53,9 @@ def test_a_key_chooses_a_group_or_the_ents(tmp_path):
     spacy_doc = doc()
     spacy_doc.spans["sc"] = [Span(spacy_doc, 0, 4, "ORG")]
     spacy_doc.ents = [Span(spacy_doc, 3, 4, "GPE")]
-    (document,), _ = write_and_read(tmp_path, spacy_doc, key="sc")
-    assert [phrases(s) for s in document.sentences] == [[("The Bank of Rome", "ORG")], []]
-    assert [phrases(s) for s in write_and_read(tmp_path, spacy_doc, key="ents")[0][0].sentences] == [
-        [("Rome", "GPE")],
-        [],
-    ]
+    for key, expected in {"sc": ("The Bank of Rome", "ORG"), "ents": ("Rome", "GPE")}.items():
+        (document,), _ = write_and_read(tmp_path, spacy_doc, key=key)
+        assert [phrases(s) for s in document.sentences] == [[expected], []]
     with pytest.raises(DataError, match=r"a.spacy, document 1: there is no span group called 'x', only sc\."):
         write_and_read(tmp_path, spacy_doc, key="x")
     plain = doc()
@@ -114,8 +110,7 @@ def test_what_is_written_comes_back_whole_without_a_pickle(tmp_path, monkeypatch
         Document((), "", None),
         Document((), " \n", "blank"),
     ]
-    report = ConversionReport()
-    formats.write(some, tmp_path / "b.spacy", report=report)
+    report = write(some, tmp_path / "b.spacy")
     back, reading = documents(tmp_path / "b.spacy")
     assert back == some
     assert back[0].sentences[0].entities[1].extra == {"id": "7", "kb_id": "Q"}
@@ -128,22 +123,18 @@ def test_what_is_written_comes_back_whole_without_a_pickle(tmp_path, monkeypatch
 
 @pytest.mark.parametrize("data", [b"nonsense", b"\x1f\x8b", b"", "x\u0153".encode() * 99])
 def test_other_files_are_no_docbin(tmp_path, data):
-    (tmp_path / "a.spacy").write_bytes(data)
-    with pytest.raises(DataError, match=r"a.spacy"):
-        documents(tmp_path / "a.spacy")
+    assert_refused(r"a.spacy", write_bytes(tmp_path / "a.spacy", data))
 
 
 def test_what_spacy_cannot_unpack_is_one_sentence(tmp_path):
-    (tmp_path / "a.spacy").write_bytes(zlib.compress(srsly.msgpack_dumps({"attrs": [1]})))
-    with pytest.raises(DataError, match=r"a.spacy: this is not a spaCy DocBin: KeyError.*0 documents"):
-        documents(tmp_path / "a.spacy")
+    path = write_bytes(tmp_path / "a.spacy", zlib.compress(srsly.msgpack_dumps({"attrs": [1]})))
+    assert_refused(r"a.spacy: this is not a spaCy DocBin: KeyError.*0 documents", path)
 
 
 @pytest.mark.parametrize("name", ["spacy", "prodigy"])
 def test_characters_between_words_are_counted(tmp_path, name):
-    report = ConversionReport()
     sentence = Sentence(("in", "Rome"), (), "in / Rome", ((0, 2), (5, 9)))
-    formats.write([Document((sentence,), sentence.text)], tmp_path / "a", name, report)
+    report = write([Document((sentence,), sentence.text)], tmp_path / "a", name)
     assert report.counts == {"characters that belong to no word written as words": 1}
-    (document,) = formats.read(tmp_path / "a", name)
+    (document,), _ = documents(tmp_path / "a", name)
     assert (document.text, document.sentences[0].words) == ("in / Rome", ("in", "/", "Rome"))

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nestree.data.formats import read
-from nestree.data.io import ConversionReport
-from nestree.errors import DataError
-from tests.tiny import write_text
+from tests.tiny import write_bytes, write_text
+
+from .reading import assert_refused, documents
 
 
 def texts(path, **options):
@@ -17,8 +17,7 @@ def texts(path, **options):
 
 
 def test_a_file_is_a_document_with_its_line_ends_and_without_its_mark(tmp_path):
-    path = tmp_path / "a.txt"
-    path.write_bytes("\ufeffOslo.\r\n\r\nIt rained.\n".encode())
+    path = write_bytes(tmp_path / "a.txt", "\ufeffOslo.\r\n\r\nIt rained.\n".encode())
     (document,) = read(path, "text")
     assert (document.id, document.text, document.extra) == ("a", "Oslo.\r\n\r\nIt rained.\n", {})
     assert [sentence.words for sentence in document.sentences] == [("Oslo", "."), ("It", "rained", ".")]
@@ -27,8 +26,7 @@ def test_a_file_is_a_document_with_its_line_ends_and_without_its_mark(tmp_path):
 
 @pytest.mark.parametrize("data", [b"", b"\xef\xbb\xbf", b" \n\n"])
 def test_nothing_is_a_text_too(tmp_path, data):
-    path = tmp_path / "a.txt"
-    path.write_bytes(data)
+    path = write_bytes(tmp_path / "a.txt", data)
     (document,) = read(path, "text")
     assert (document.text, document.sentences) == (data.decode("utf-8-sig"), ())
 
@@ -41,16 +39,13 @@ def test_folders_are_read_in_order_with_paths_as_ids(tmp_path):
     (tmp_path / "notes.md").write_text("Not this.")
     assert texts(tmp_path) == [("a", "One."), ("b/a", "Two."), ("c", "Three.")]
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match=r"empty holds no .txt file"):
-        texts(tmp_path / "empty")
+    assert_refused(r"empty holds no .txt file", tmp_path / "empty", "text")
 
 
 def test_lines_as_documents(tmp_path):
-    path = tmp_path / "a.txt"
-    path.write_bytes(b"One. And.\r\n\n  \nTwo\xff\nThree")
-    report = ConversionReport(skip_bad=True)
-    found = [(d.id, d.text) for d in read(path, "text", report, documents="lines")]
-    assert found == [("a:1", "One. And."), ("a:5", "Three")]
+    path = write_bytes(tmp_path / "a.txt", b"One. And.\r\n\n  \nTwo\xff\nThree")
+    found, report = documents(path, "text", skip_bad=True, documents="lines")
+    assert [(d.id, d.text) for d in found] == [("a:1", "One. And."), ("a:5", "Three")]
     (skipped,) = report.skipped
     assert skipped.startswith(f"{path}:4: byte 0xff is not UTF-8. Convert the file to UTF-8, for example")
 
@@ -63,16 +58,13 @@ def test_a_long_file_comes_in_parts_that_say_where_they_begin(tmp_path):
     assert [d.id for d in found] == ["a#1", "a#2", "a#3"]
     assert [d.extra["start"] for d in found] == [0, 8, 25]
     assert texts(path, longest=len(whole.encode())) == [("a", whole)]
-    path = tmp_path / "a.txt"
-    path.write_bytes(b"One one one.\n\n" * 9 + b"caf\xe9.\n")
-    with pytest.raises(DataError, match=r"a.txt:19: byte 0xe9 is not UTF-8"):
-        texts(path, longest=30)
+    path = write_bytes(tmp_path / "a.txt", b"One one one.\n\n" * 9 + b"caf\xe9.\n")
+    assert_refused(r"a.txt:19: byte 0xe9 is not UTF-8", path, "text", longest=30)
 
 
 @given(st.text(st.sampled_from("aö中😀 \n\r\u0301"), max_size=60), st.integers(4, 20))
 def test_no_character_is_lost(tmp_path_factory, whole, longest):
-    path = tmp_path_factory.getbasetemp() / "some.txt"
-    path.write_bytes(whole.encode())
+    path = write_bytes(tmp_path_factory.getbasetemp() / "some.txt", whole.encode())
     found = list(read(path, "text", longest=longest))
     assert "".join(d.text for d in found) == whole
     assert all(whole[d.extra.get("start", 0) :].startswith(d.text) for d in found)

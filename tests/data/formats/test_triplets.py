@@ -2,18 +2,15 @@
 
 import pytest
 
-from nestree.data import formats
-from nestree.data.io import ConversionReport
 from nestree.errors import DataError
 from nestree.types import Document, Entity, Sentence
 from tests.tiny import write_text
 
-from .reading import converted_sentences, documents, phrases, sentences, spans
+from .reading import converted_sentences, documents, phrases, sentences, spans, write
 
 
 def read(tmp_path, text, **options):
-    path = write_text(tmp_path / "a.data", text)
-    return sentences(path, **options)
+    return sentences(write_text(tmp_path / "a.data", text), **options)
 
 
 def test_the_fixture_counted_by_hand():
@@ -61,16 +58,14 @@ def test_a_malformed_line_of_entities_is_no_line_of_tags(tmp_path, wrong, words)
 
 
 def test_tags_that_are_too_few_are_left_out_and_counted(tmp_path):
-    (tmp_path / "a.data").write_text("a b c\nX Y\n0,1 P\n")
-    ((document,), report) = documents(tmp_path / "a.data")
+    ((document,), report) = documents(write_text(tmp_path / "a.data", "a b c\nX Y\n0,1 P\n"))
     assert (spans(document.sentences[0]), document.sentences[0].extra) == ([(0, 1, "P")], {})
     assert report.counts == {"part-of-speech tags not kept: there is not one for each word": 1}
 
 
 def test_what_is_written(tmp_path):
     first = Sentence(["a b", "c"], [Entity(0, 2, "P|Q", score=0.5)], extra={"pos": ["X", "Y"]})
-    report = ConversionReport()
-    formats.write([Document([first, Sentence(["d"])])], tmp_path / "a.data", report=report, ends="inclusive")
+    report = write([Document([first, Sentence(["d"])])], tmp_path / "a.data", ends="inclusive")
     assert (tmp_path / "a.data").read_text() == "a_b c\nX Y\n0,1 P_Q\n\nd\n\n\n"
     for what in ("words", "labels"):
         changed = f"{what} changed: triplets has no place for blanks, | and line ends in them"

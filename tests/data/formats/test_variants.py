@@ -10,17 +10,11 @@ import pytest
 from nestree.data import formats, io
 from nestree.data.checks import check
 from nestree.data.convert import convert
-from nestree.data.io import ConversionReport
 from nestree.errors import DataError
 from nestree.types import Document, Entity, Sentence
+from tests.tiny import write_text
 
-from .reading import FIXTURES, documents, phrases, spans
-
-
-def write_files(folder, **contents):
-    for name, content in contents.items():
-        (folder / name.replace("_", ".")).write_bytes(content.encode())
-    return folder
+from .reading import FIXTURES, assert_refused, documents, phrases, spans, write
 
 
 def test_nne_with_a_flat_folder_of_trees_for_some_sections(tmp_path):
@@ -35,59 +29,53 @@ def test_nne_with_a_flat_folder_of_trees_for_some_sections(tmp_path):
     assert report.counts["documents without trees left out"] == 1
     for file in tmp_path.iterdir():
         file.unlink()
-    with pytest.raises(DataError, match="has no trees, and no other file has"):
-        documents("nne_standoff", trees=str(tmp_path))
+    assert_refused("has no trees, and no other file has", "nne_standoff", trees=str(tmp_path))
 
 
 def test_json_of_pyramid(tmp_path):
     record = {"tokens": list("abcde"), "entities": [{"span": [2, 4], "entity_type": "X"}], "relations": []}
-    (tmp_path / "a.json").write_text(json.dumps([record]))
-    (document,), _ = documents(tmp_path / "a.json")
+    (document,), _ = documents(write_text(tmp_path / "a.json", json.dumps([record])))
     assert spans(document.sentences[0]) == [(2, 4, "X")]
 
 
 def test_ragged_columns(tmp_path):
-    write_files(tmp_path, a_iob2="the\tB-ORG\nbank\tI-ORG\nof\tI-ORG\nRome\tI-ORG\tB-GPE\n\nHe\tO\n")
-    found, report = documents(tmp_path / "a.iob2")
+    text = "the\tB-ORG\nbank\tI-ORG\nof\tI-ORG\nRome\tI-ORG\tB-GPE\n\nHe\tO\n"
+    found, report = documents(write_text(tmp_path / "a.iob2", text))
     assert [spans(d.sentences[0]) for d in found] == [[(0, 4, "ORG"), (3, 4, "GPE")], []]
     assert report.counts == {"sentences with fewer tags in some lines: the missing ones read as O": 1}
 
 
 @pytest.mark.parametrize(("name", "content"), [("a.iob2", "a\tO\n\nb\tO\n"), ("a.data", "a\n\n\nb\n\n\n")])
 def test_files_without_documents_count_none(tmp_path, name, content):
-    (tmp_path / name).write_text(content)
-    lines = convert(tmp_path / name, tmp_path / "b.jsonl").as_text().splitlines()
-    assert lines[0].startswith("read     2 sentences, 0 entities from")
-    (tmp_path / "c.iob2").write_text("-DOCSTART- O\n\na O\n\nb O\n\n-DOCSTART- O\n\nc O\n")
-    assert "read     2 documents, 3 sentences" in convert(tmp_path / "c.iob2", tmp_path / "c.jsonl").as_text()
+    said = convert(write_text(tmp_path / name, content), tmp_path / "b.jsonl").as_text()
+    assert said.startswith("read     2 sentences, 0 entities from")
+    path = write_text(tmp_path / "c.iob2", "-DOCSTART- O\n\na O\n\nb O\n\n-DOCSTART- O\n\nc O\n")
+    assert "read     2 documents, 3 sentences" in convert(path, tmp_path / "c.jsonl").as_text()
 
 
 BIONNE = "document_id\ttext\tentity_type\tspans\tUMLS_CUI\nd1\told army\tORG\t11-14,20-24\tC1\nd1\tarmy\tORG\t20-24\t\n"
 
 
 def test_tables_of_bionne(tmp_path):
-    write_files(tmp_path, train_tsv=BIONNE)
+    path = write_text(tmp_path / "train.tsv", BIONNE)
     (tmp_path / "texts").mkdir()
     (tmp_path / "texts" / "d1.txt").write_text("He left an old, big army.")
-    (document,), report = documents(tmp_path / "train.tsv", words="whitespace")
+    (document,), report = documents(path, words="whitespace")
     assert phrases(document.sentences[0]) == [("old, big army.", "ORG"), ("army.", "ORG")]
     assert document.sentences[0].entities[0].extra == {"UMLS_CUI": "C1"}
     assert report.counts["fragments joined: the entity holds what is between them, too"] == 1
     header, _, rows = BIONNE.partition("\n")
     quoted = "\t".join(f'"{name}"' for name in header.title().split("\t"))
-    write_files(tmp_path, quoted_tsv=f"{quoted}\n{rows}")
-    assert documents(tmp_path / "quoted.tsv", words="whitespace")[0] == [document]
-    with pytest.raises(DataError, match=r"d1.txt does not exist. Name the folder"):
-        documents(tmp_path / "train.tsv", texts=str(tmp_path / "none"))
-    write_files(tmp_path, train_tsv=BIONNE.replace("20-24", "x"))
-    with pytest.raises(DataError, match=r"train.tsv:2: '11-14,x' are not offsets such as 10-14"):
-        documents(tmp_path / "train.tsv")
+    assert documents(write_text(tmp_path / "quoted.tsv", f"{quoted}\n{rows}"), words="whitespace")[0] == [document]
+    assert_refused(r"d1.txt does not exist. Name the folder", path, texts=str(tmp_path / "none"))
+    path.write_text(BIONNE.replace("20-24", "x"))
+    assert_refused(r"train.tsv:2: '11-14,x' are not offsets such as 10-14", path)
 
 
 def test_texts_of_a_table_are_found_by_their_paths(tmp_path):
     def texts(*ids, **options):
-        write_files(tmp_path, t_csv="doc_id,start,end,label\n" + "".join(f"{id},0,1,X\n" for id in ids))
-        return [document.text for document in documents(tmp_path / "t.csv", **options)[0]]
+        path = write_text(tmp_path / "t.csv", "doc_id,start,end,label\n" + "".join(f"{id},0,1,X\n" for id in ids))
+        return [document.text for document in documents(path, **options)[0]]
 
     for name in ("x/a", "x/b", "y/a", "x/y/c"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -106,7 +94,7 @@ def test_csv_has_a_row_for_each_entity_and_is_read_with_its_texts(tmp_path):
     entities.append(Entity(2, 4, "org", 2, extra={"text": "not this"}))
     sentence = Sentence(text.split(), entities).with_text()
     document = Document([sentence], text, "d")
-    formats.write([document], tmp_path / "a.csv")
+    write([document], tmp_path / "a.csv")
     with open(tmp_path / "a.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     assert [(r["start"], r["end"], r["text"], r["label"], r["score"], r["head"]) for r in rows] == [
@@ -120,16 +108,15 @@ def test_csv_has_a_row_for_each_entity_and_is_read_with_its_texts(tmp_path):
     (tmp_path / "d.txt").write_text(text)
     (back,) = io.read(tmp_path / "a.csv", words="whitespace")
     assert sorted(back.sentences[0].entities, key=str) == sorted(entities, key=str)
-    report = ConversionReport()
-    formats.write([Document([Sentence(text.split(), entities)])], tmp_path / "b.csv", report=report)
+    report = write([Document([Sentence(text.split(), entities)])], tmp_path / "b.csv")
     assert report.counts["texts not written: csv cannot hold them"] == 1  # made of the words
 
 
 def test_the_head_of_a_table_may_be_a_text(tmp_path):
     (tmp_path / "d.txt").write_text("the cats and the dogs")
     rows = [f"d,0,21,X,{head}" for head in ("dogs", "the", "og", "")]
-    write_files(tmp_path, a_csv="\n".join(["doc_id,start,end,label,head", *rows]))
-    (document,), report = documents(tmp_path / "a.csv")
+    path = write_text(tmp_path / "a.csv", "\n".join(["doc_id,start,end,label,head", *rows]))
+    (document,), report = documents(path)
     heads = [(entity.head, entity.heads) for entity in document.sentences[0].entities]
     assert heads == [(4, ())] + [(None, ())] * 3
     assert report.counts == {"heads not kept: their text is not in the entity once": 2}
@@ -154,19 +141,15 @@ def test_a_folder_of_files_is_read_like_a_file(tmp_path):
 
 def test_masked_words_of_gum_are_reported(tmp_path):
     line = "{0}\t_\t_\tNOUN\t_\t_\t0\troot\t_\t_\n"
-    (tmp_path / "a.conllu").write_text("# newdoc id = d\n" + line.format(1) + line.format(2) + "\n")
-    conversion = convert(tmp_path / "a.conllu", tmp_path / "b.jsonl")
-    assert "1  sentences whose words are underscores" in conversion.as_text()
-    (finding,) = check([tmp_path / "a.conllu"]).findings
+    path = write_text(tmp_path / "a.conllu", "# newdoc id = d\n" + line.format(1) + line.format(2) + "\n")
+    assert "1  sentences whose words are underscores" in convert(path, tmp_path / "b.jsonl").as_text()
+    (finding,) = check([path]).findings
     assert "words are underscores" in finding.message
 
 
 def test_a_word_style_is_suggested_where_widening_is_common(tmp_path):
     text = "IL-2-dependent NF-kappaB " * 10
     entities = [{"start": k * 25, "end": k * 25 + 4, "label": "X"} for k in range(10)]
-    (tmp_path / "a.jsonl").write_text(json.dumps({"text": text, "entities": entities}))
-    report = ConversionReport()
-    list(formats.read(tmp_path / "a.jsonl", "jsonl", report))
-    assert report.counts["of the widened entities fit other words: choose --words ud"] == 10
-    list(formats.read(tmp_path / "a.jsonl", "jsonl", report := ConversionReport(), words="ud"))
-    assert not report.counts
+    path = write_text(tmp_path / "a.jsonl", json.dumps({"text": text, "entities": entities}))
+    assert documents(path)[1].counts["of the widened entities fit other words: choose --words ud"] == 10
+    assert not documents(path, words="ud")[1].counts
