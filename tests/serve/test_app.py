@@ -42,7 +42,9 @@ def rounded(value: object) -> object:
 def test_documents_equal_those_of_the_library(client: TestClient, pipeline: Pipeline):
     answer = post(client, {"texts": TEXTS}).json()
     expected = [pipeline(text).to_dict() for text in TEXTS]
-    assert answer == {"model": "tiny", "documents": expected}
+    assert answer.keys() == {"model", "documents"}
+    assert answer["model"] == "tiny"
+    assert rounded(answer["documents"]) == rounded(expected)  # in one batch
     assert sum(len(document["entities"]) for document in expected) > 3
     text, document = TEXTS[0], pipeline(TEXTS[0])
     for options in ({"threshold": 0.9}, {"threshold": {"PER": 0.0}, "labels": ["PER", "GPE"]}, {"labels": []}):
@@ -61,7 +63,7 @@ def test_documents_equal_those_of_the_library(client: TestClient, pipeline: Pipe
 def test_a_text_that_cannot_be_read_fails_alone(client: TestClient, pipeline: Pipeline):
     known = [[], [[0, 99]], [[0, 9, "PER"], [4, 12, "PER"]], [[0, 9]]]
     documents = post(client, {"texts": [TEXTS[0]] * 4, "known": known}).json()["documents"]
-    assert documents[0] == pipeline(TEXTS[0]).to_dict()
+    assert rounded(documents[0]) == rounded(pipeline(TEXTS[0]).to_dict())
     assert documents[1]["error"]["message"].startswith("known (0, 99) ends after the text")
     assert "cross" in documents[2]["error"]["message"]
     assert documents[3] == pipeline(TEXTS[0], known=[(0, 9)]).to_dict()
