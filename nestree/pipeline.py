@@ -15,7 +15,7 @@ import tempfile
 import threading
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -935,12 +935,12 @@ def map_threaded(
     if threads < 2 or (len(items) < 2 and not one_thread_each):
         yield from map(function, items)
     else:
-        yield from map_in_pool(thread_pool(os.getpid(), threads), function, items)
+        pool = thread_pool(os.getpid(), threads)
+        yield from results_in_order([pool.submit(function, item) for item in items])
 
 
-def map_in_pool(pool: Executor, function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
-    """Yield function(item) for each item, in order. What has not begun is canceled when the caller stops."""
-    futures = [pool.submit(function, item) for item in items]
+def results_in_order(futures: Sequence["Future[Result]"]) -> Iterator[Result]:
+    """Yield the result of each future. What has not begun is canceled when the caller stops."""
     try:
         for future in futures:
             yield future.result()
@@ -977,38 +977,46 @@ class WorkerPool:
 
     def __init__(self, pipeline: Pipeline, processes: int) -> None:
         self.pipeline, self.processes = pipeline, processes
+        self.lock = threading.RLock()  # of the pool, which several threads may use
         self.pool: ProcessPoolExecutor | None = None
         self.folder: tempfile.TemporaryDirectory[str] | None = None  # of the model, which the processes read
 
     def map(self, batches: Sequence[tuple[Any, ...]]) -> Iterator[list[Prediction]]:
         """Yield the predictions of each batch, in order."""
-        if self.pool is None:
-            # As arguments, the weights would fill a pipe, and a process that dies before it reads would block this one.
-            self.folder = tempfile.TemporaryDirectory(prefix="nestree-")
-            folder = Path(self.folder.name, "model")
-            checkpoint.save(self.pipeline.model, folder, self.pipeline.model.card)
-            arguments = folder, self.pipeline.max_sentence_words, self.pipeline.precision
-            # A forked process rounds some products differently once PyTorch has been imported before the fork.
-            context = multiprocessing.get_context("spawn")
-            self.pool = ProcessPoolExecutor(self.processes, context, start_worker, arguments)
-            log.info("%d worker processes", self.processes)
         try:
-            yield from map_in_pool(self.pool, predict_in_worker, batches)
+            with self.lock:
+                self.pool = pool = self.pool or self.start()
+                futures = [pool.submit(predict_in_worker, batch) for batch in batches]
+            yield from results_in_order(futures)
         except BrokenProcessPool:
-            self.close()
+            with self.lock:
+                if self.pool is pool:
+                    self.close()
             raise NestreeError(
                 "a worker process ended unexpectedly. A script that uses workers must do so under "
                 '`if __name__ == "__main__":`, because each of them imports it; if this one does, memory may have run '
                 "out: use fewer workers."
             ) from None
 
+    def start(self) -> ProcessPoolExecutor:
+        # As arguments, the weights would fill a pipe, and a process that dies before it reads would block this one.
+        self.folder = tempfile.TemporaryDirectory(prefix="nestree-")
+        folder = Path(self.folder.name, "model")
+        checkpoint.save(self.pipeline.model, folder, self.pipeline.model.card)
+        arguments = folder, self.pipeline.max_sentence_words, self.pipeline.precision
+        log.info("%d worker processes", self.processes)
+        # A forked process rounds some products differently once PyTorch has been imported before the fork.
+        return ProcessPoolExecutor(self.processes, multiprocessing.get_context("spawn"), start_worker, arguments)
+
     def close(self) -> None:
-        if self.pool is not None:
-            self.pool.shutdown(cancel_futures=True)
-            self.pool = None
-        if self.folder is not None:
-            self.folder.cleanup()
-            self.folder = None
+        """End the processes when they have predicted what was submitted."""
+        with self.lock:
+            if self.pool is not None:
+                self.pool.shutdown()
+                self.pool = None
+            if self.folder is not None:
+                self.folder.cleanup()
+                self.folder = None
 
 
 worker_pipeline: Pipeline | None = None  # of a worker process
@@ -1016,8 +1024,17 @@ worker_pipeline: Pipeline | None = None  # of a worker process
 
 def start_worker(folder: Path, max_sentence_words: int, precision: Any) -> None:
     global worker_pipeline
+    threading.Thread(target=exit_with_parent, daemon=True).start()
     torch.set_num_threads(1)
     worker_pipeline = Pipeline(checkpoint.load(folder), max_sentence_words, precision)
+
+
+def exit_with_parent() -> None:
+    """End this process when its parent is killed: it would wait for batches forever."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
 
 
 def predict_in_worker(batch: tuple[Sequence[Window], PredictOptions, int]) -> list[Prediction]:

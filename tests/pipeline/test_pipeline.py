@@ -5,10 +5,12 @@ import multiprocessing
 import os
 import pickle
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from pathlib import Path
 
@@ -517,6 +519,41 @@ def test_worker_processes_find_the_same(model, ner):
         workers.close()
     with pytest.raises(InputError, match="workers is -1"):
         Pipeline(model, workers=-1)
+
+
+def test_threads_share_the_worker_processes_and_closing_waits_for_them(model):
+    words = [sentence.words for sentence in tiny.SENTENCES] * 100
+    workers = Pipeline(model, workers=2)
+    before = set(multiprocessing.active_children())
+    with ThreadPoolExecutor(3) as threads:
+        calls = [threads.submit(workers.words, words) for _ in range(3)]
+        assert calls[0].result(timeout=120)
+        started = set(multiprocessing.active_children()) - before
+        calls += [threads.submit(workers.words, words) for _ in range(3)]
+        workers.close()
+        found = [call.result(timeout=120) for call in calls]
+    assert len(started) == 2
+    assert all([s.entities for s in sentences] == [s.entities for s in found[0]] for sentences in found)
+    workers.close()
+
+
+def test_worker_processes_end_when_their_parent_is_killed(model, tmp_path):
+    model.save_pretrained(tmp_path / "model")
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import nestree, time\n"
+        "if __name__ == '__main__':\n"
+        f"    ner = nestree.load({str(tmp_path / 'model')!r}, device='cpu', workers=1)\n"
+        "    ner.words([['the', 'mayor'], ['Lisbon']])\n"
+        "    print(ner.worker_pool.folder.name, flush=True)\n"
+        "    time.sleep(600)\n"
+    )
+    with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        folder = process.stdout.readline().strip()
+        process.kill()
+        process.communicate(timeout=60)  # until its worker has closed standard output, too
+    shutil.rmtree(folder)
 
 
 def test_workers_of_a_script_without_a_main_guard(model, tmp_path):
