@@ -20,7 +20,6 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from itertools import accumulate, islice, pairwise, zip_longest
-from numbers import Real
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
@@ -38,7 +37,7 @@ from typing import (
 import torch
 
 from nestree import checkpoint, hub
-from nestree.config import Settings
+from nestree.config import Settings, check_threshold
 from nestree.decoding import Prediction, predictions
 from nestree.decoding.constraints import (
     Constraints,
@@ -393,15 +392,15 @@ class Pipeline:
     ) -> PredictOptions:
         """Options for `predict`; a threshold of None is the model's own."""
         own, own_labels = self.model.settings, self.model.labels
+        check_threshold(threshold)
+        if not isinstance(labels, Iterable | None):
+            raise InputError(f"labels is {labels!r:.60}; it must be a list of labels.")
         by_label = threshold if isinstance(threshold, Mapping) else {}
         default = own.decoding.threshold if threshold is None or isinstance(threshold, Mapping) else threshold
         wanted = own_labels if labels is None else (labels,) if isinstance(labels, str) else tuple(labels)
         for label in (*by_label, *wanted):
             if label not in own_labels:
                 raise InputError(f"the model has no label {label!r}. Its labels are {', '.join(own_labels)}.")
-        for value in (default, *by_label.values()):
-            if not isinstance(value, Real) or isinstance(value, bool) or not 0 <= float(value) < 1:
-                raise InputError(f"threshold is {value!r}; it must be a number, 0 or more and less than 1.")
         thresholds = {label: float(by_label.get(label, default)) for label in wanted}
         lowest = min(thresholds.values(), default=float(default))
         return PredictOptions(
@@ -859,9 +858,15 @@ class BatchJob:
             return found
         selected = []
         for prediction, spans in zip(found, known, strict=True):
-            must = {(span.start, span.end) for span in spans}
+            known_labels = {(span.start, span.end, span.label) for span in spans}
+            by_score = sorted(prediction.entities, key=lambda e: e.score or 0)
+            most_probable = {e.span: e.label for e in by_score}  # of a span that is known without a label
             entities = tuple(
-                e for e in prediction.entities if e.span in must or (e.score or 0) >= thresholds.get(e.label, 2)
+                e
+                for e in prediction.entities
+                if (e.score or 0) >= thresholds.get(e.label, 2)
+                or (*e.span, e.label) in known_labels
+                or ((*e.span, None) in known_labels and e.label == most_probable[e.span])
             )
             selected.append(prediction._replace(entities=entities))
         return selected

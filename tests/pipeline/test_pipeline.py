@@ -233,8 +233,10 @@ def test_a_text_that_fails_inside_the_model_is_named(ner, monkeypatch):
         ({"threshold": "high"}, "threshold is 'high'; it must be a number"),
         ({"threshold": False}, "threshold is False; it must be a number"),
         ({"threshold": float("nan")}, "threshold is nan; it must be a number"),
-        ({"threshold": {"PER": 2}}, "threshold is 2; it must be a number"),
+        ({"threshold": {"PER": 2}}, r"threshold\['PER'\] is 2; it must be a number"),
+        ({"threshold": 10**400}, "threshold is 1000.*; it must be a number"),
         ({"threshold": {"NO": 0.5}}, "the model has no label 'NO'. Its labels are GPE, LOC, ORG, PER"),
+        ({"labels": 5}, "labels is 5; it must be a list of labels"),
         ({"labels": ["PER", "NO"]}, "the model has no label 'NO'. Its labels are GPE, LOC, ORG, PER"),
     ],
 )
@@ -268,6 +270,8 @@ def test_thresholds_and_labels(ner):
     start, end, label = next(entity for entity in every if entity[2] == "PER")
     known = ner(TEXT, known=[(start, end, label)], labels=["GPE"])
     assert (start, end, "PER") in labelled(known)  # what is known stays
+    known = ner(TEXT, known=[(start, end)], threshold={"GPE": 0})
+    assert [label for *span, label in labelled(known) if span == [start, end]] == ["PER", "GPE"]
 
 
 def labelled(document):
