@@ -11,6 +11,7 @@ import gc
 import logging
 import multiprocessing
 import os
+import signal
 import tempfile
 import threading
 from bisect import bisect_left
@@ -1029,6 +1030,7 @@ worker_pipeline: Pipeline | None = None  # of a worker process
 
 def start_worker(folder: Path, max_sentence_words: int, precision: Any) -> None:
     global worker_pipeline
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C interrupts the parent, which ends this process
     threading.Thread(target=exit_with_parent, daemon=True).start()
     torch.set_num_threads(1)
     worker_pipeline = Pipeline(checkpoint.load(folder), max_sentence_words, precision)

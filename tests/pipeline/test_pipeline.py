@@ -525,7 +525,7 @@ def test_worker_processes_find_the_same(model, ner):
         Pipeline(model, workers=-1)
 
 
-def test_threads_share_the_worker_processes_and_closing_waits_for_them(model):
+def test_threads_share_worker_processes_that_ignore_interrupts_and_closing_waits_for_them(model):
     words = [sentence.words for sentence in tiny.SENTENCES] * 100
     workers = Pipeline(model, workers=2)
     before = set(multiprocessing.active_children())
@@ -533,6 +533,8 @@ def test_threads_share_the_worker_processes_and_closing_waits_for_them(model):
         calls = [threads.submit(workers.words, words) for _ in range(3)]
         assert calls[0].result(timeout=120)
         started = set(multiprocessing.active_children()) - before
+        for process in started:
+            os.kill(process.pid, signal.SIGINT)  # Ctrl-C reaches all processes of a terminal
         calls += [threads.submit(workers.words, words) for _ in range(3)]
         workers.close()
         found = [call.result(timeout=120) for call in calls]
