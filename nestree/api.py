@@ -89,14 +89,8 @@ def evaluate(
 def compare_with_gold(gold: list[Sentence], predicted: list[Sentence], **options: Any) -> Evaluation:
     """The scores; warns if no label stands on both sides."""
     found = evaluation.evaluate(gold, predicted, **options)
-    gold_labels = [label for label, score in found.labels.items() if score.gold]
-    predicted_labels = [label for label, score in found.labels.items() if score.predicted]
-    if gold_labels and predicted_labels and not {*gold_labels} & {*predicted_labels}:
-        log.warning(
-            "gold and predicted entities share no label: gold has %s, predicted ones have %s",
-            ", ".join(gold_labels[:5]),
-            ", ".join(predicted_labels[:5]),
-        )
+    if warning := evaluation.disjoint_labels(found):
+        log.warning("%s", warning)
     return found
 
 

@@ -20,10 +20,11 @@ import math
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from numbers import Real
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from nestree.errors import ConfigError
+from nestree.errors import ConfigError, InputError
 
 RECIPES = Path(__file__).resolve().parent / "configs"
 LARGEST_SCORE = 1e6  # far below what float32 holds, and below the magnitude of an impossible score
@@ -360,3 +361,13 @@ def check_combinations(settings: Settings) -> None:
         problem = 'decoding.method = "spans" needs model.mention = "yes-no" or "labels".'
     if problem:
         raise ConfigError(problem)
+
+
+def check_threshold(threshold: Any) -> None:
+    """Raise unless this is a lowest probability of an entity, one for each label, or None."""
+    values = {"threshold": 0 if threshold is None else threshold}
+    if isinstance(threshold, Mapping):
+        values = {f"threshold[{label!r}]": value for label, value in threshold.items()}
+    for name, value in values.items():
+        if not isinstance(value, Real) or isinstance(value, bool) or not 0 <= value < 1:
+            raise InputError(f"{name} is {value!r:.60}; it must be a number, 0 or more and less than 1.")

@@ -528,6 +528,18 @@ class Evaluation(AttributeHints):
         }
 
 
+def disjoint_labels(evaluation: Evaluation) -> str | None:
+    """A warning if gold and predicted entities have no label in common."""
+    gold = {label for label, score in evaluation.labels.items() if score.gold}
+    predicted = {label for label, score in evaluation.labels.items() if score.predicted}
+    if not gold or not predicted or gold & predicted:
+        return None
+    return (
+        f"gold and prediction have no label in common, so all scores are 0: gold has {', '.join(sorted(gold))}; "
+        f"predicted are {', '.join(sorted(predicted))}. Give both the same labels."
+    )
+
+
 def evaluate(
     gold: Sequence[Sentence], predicted: Sequence[Sentence], *, resamples: int = RESAMPLES, seed: int = 0
 ) -> Evaluation:

@@ -11,16 +11,16 @@ import gc
 import logging
 import multiprocessing
 import os
+import signal
 import tempfile
 import threading
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from itertools import accumulate, islice, pairwise, zip_longest
-from numbers import Real
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
@@ -38,7 +38,7 @@ from typing import (
 import torch
 
 from nestree import checkpoint, hub
-from nestree.config import Settings
+from nestree.config import Settings, check_threshold
 from nestree.decoding import Prediction, predictions
 from nestree.decoding.constraints import (
     Constraints,
@@ -393,15 +393,15 @@ class Pipeline:
     ) -> PredictOptions:
         """Options for `predict`; a threshold of None is the model's own."""
         own, own_labels = self.model.settings, self.model.labels
+        check_threshold(threshold)
+        if not isinstance(labels, Iterable | None):
+            raise InputError(f"labels is {labels!r:.60}; it must be a list of labels.")
         by_label = threshold if isinstance(threshold, Mapping) else {}
         default = own.decoding.threshold if threshold is None or isinstance(threshold, Mapping) else threshold
         wanted = own_labels if labels is None else (labels,) if isinstance(labels, str) else tuple(labels)
         for label in (*by_label, *wanted):
             if label not in own_labels:
                 raise InputError(f"the model has no label {label!r}. Its labels are {', '.join(own_labels)}.")
-        for value in (default, *by_label.values()):
-            if not isinstance(value, Real) or isinstance(value, bool) or not 0 <= float(value) < 1:
-                raise InputError(f"threshold is {value!r}; it must be a number, 0 or more and less than 1.")
         thresholds = {label: float(by_label.get(label, default)) for label in wanted}
         lowest = min(thresholds.values(), default=float(default))
         return PredictOptions(
@@ -859,9 +859,15 @@ class BatchJob:
             return found
         selected = []
         for prediction, spans in zip(found, known, strict=True):
-            must = {(span.start, span.end) for span in spans}
+            known_labels = {(span.start, span.end, span.label) for span in spans}
+            by_score = sorted(prediction.entities, key=lambda e: e.score or 0)
+            most_probable = {e.span: e.label for e in by_score}  # of a span that is known without a label
             entities = tuple(
-                e for e in prediction.entities if e.span in must or (e.score or 0) >= thresholds.get(e.label, 2)
+                e
+                for e in prediction.entities
+                if (e.score or 0) >= thresholds.get(e.label, 2)
+                or (*e.span, e.label) in known_labels
+                or ((*e.span, None) in known_labels and e.label == most_probable[e.span])
             )
             selected.append(prediction._replace(entities=entities))
         return selected
@@ -935,12 +941,12 @@ def map_threaded(
     if threads < 2 or (len(items) < 2 and not one_thread_each):
         yield from map(function, items)
     else:
-        yield from map_in_pool(thread_pool(os.getpid(), threads), function, items)
+        pool = thread_pool(os.getpid(), threads)
+        yield from results_in_order([pool.submit(function, item) for item in items])
 
 
-def map_in_pool(pool: Executor, function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
-    """Yield function(item) for each item, in order. What has not begun is canceled when the caller stops."""
-    futures = [pool.submit(function, item) for item in items]
+def results_in_order(futures: Sequence["Future[Result]"]) -> Iterator[Result]:
+    """Yield the result of each future. What has not begun is canceled when the caller stops."""
     try:
         for future in futures:
             yield future.result()
@@ -977,38 +983,46 @@ class WorkerPool:
 
     def __init__(self, pipeline: Pipeline, processes: int) -> None:
         self.pipeline, self.processes = pipeline, processes
+        self.lock = threading.RLock()  # of the pool, which several threads may use
         self.pool: ProcessPoolExecutor | None = None
         self.folder: tempfile.TemporaryDirectory[str] | None = None  # of the model, which the processes read
 
     def map(self, batches: Sequence[tuple[Any, ...]]) -> Iterator[list[Prediction]]:
         """Yield the predictions of each batch, in order."""
-        if self.pool is None:
-            # As arguments, the weights would fill a pipe, and a process that dies before it reads would block this one.
-            self.folder = tempfile.TemporaryDirectory(prefix="nestree-")
-            folder = Path(self.folder.name, "model")
-            checkpoint.save(self.pipeline.model, folder, self.pipeline.model.card)
-            arguments = folder, self.pipeline.max_sentence_words, self.pipeline.precision
-            # A forked process rounds some products differently once PyTorch has been imported before the fork.
-            context = multiprocessing.get_context("spawn")
-            self.pool = ProcessPoolExecutor(self.processes, context, initialize_worker, arguments)
-            log.info("%d worker processes", self.processes)
         try:
-            yield from map_in_pool(self.pool, predict_in_worker, batches)
+            with self.lock:
+                self.pool = pool = self.pool or self.start()
+                futures = [pool.submit(predict_in_worker, batch) for batch in batches]
+            yield from results_in_order(futures)
         except BrokenProcessPool:
-            self.close()
+            with self.lock:
+                if self.pool is pool:
+                    self.close()
             raise NestreeError(
                 "a worker process ended unexpectedly. A script that uses workers must do so under "
                 '`if __name__ == "__main__":`, because each of them imports it; if this one does, memory may have run '
                 "out: use fewer workers."
             ) from None
 
+    def start(self) -> ProcessPoolExecutor:
+        # As arguments, the weights would fill a pipe, and a process that dies before it reads would block this one.
+        self.folder = tempfile.TemporaryDirectory(prefix="nestree-")
+        folder = Path(self.folder.name, "model")
+        checkpoint.save(self.pipeline.model, folder, self.pipeline.model.card)
+        arguments = folder, self.pipeline.max_sentence_words, self.pipeline.precision
+        log.info("%d worker processes", self.processes)
+        # A forked process rounds some products differently once PyTorch has been imported before the fork.
+        return ProcessPoolExecutor(self.processes, multiprocessing.get_context("spawn"), initialize_worker, arguments)
+
     def close(self) -> None:
-        if self.pool is not None:
-            self.pool.shutdown(cancel_futures=True)
-            self.pool = None
-        if self.folder is not None:
-            self.folder.cleanup()
-            self.folder = None
+        """End the processes when they have predicted what was submitted."""
+        with self.lock:
+            if self.pool is not None:
+                self.pool.shutdown()
+                self.pool = None
+            if self.folder is not None:
+                self.folder.cleanup()
+                self.folder = None
 
 
 worker_pipeline: Pipeline | None = None  # of a worker process
@@ -1016,8 +1030,18 @@ worker_pipeline: Pipeline | None = None  # of a worker process
 
 def initialize_worker(folder: Path, max_sentence_words: int, precision: Any) -> None:
     global worker_pipeline
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C interrupts the parent, which ends this process
+    threading.Thread(target=exit_with_parent, daemon=True).start()
     torch.set_num_threads(1)
     worker_pipeline = Pipeline(checkpoint.load(folder), max_sentence_words, precision)
+
+
+def exit_with_parent() -> None:
+    """End this process when its parent is killed: it would wait for batches forever."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
 
 
 def predict_in_worker(batch: tuple[Sequence[Window], PredictOptions, int]) -> list[Prediction]:

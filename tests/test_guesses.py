@@ -119,7 +119,7 @@ def test_an_evaluation_prints_a_table_and_warns_if_no_label_is_shared(names, cap
     labels = "GPE", "place"
     gold, predicted = (nestree.Sentence(["Rome"], [nestree.Entity(0, 1, label)]) for label in labels)
     assert nestree.evaluate([gold], [predicted]).f1 == 0
-    assert "share no label: gold has GPE, predicted ones have place" in caplog.text
+    assert "no label in common, so all scores are 0: gold has GPE; predicted are place." in caplog.text
     caplog.clear()
     assert nestree.evaluate([gold], [gold]).f1 == 1
     assert not caplog.text

@@ -12,7 +12,7 @@ from spacy.tokens import Doc, DocBin, Span  # noqa: E402
 
 from nestree import checkpoint  # noqa: E402
 from nestree.data import formats  # noqa: E402
-from nestree.errors import ModelError  # noqa: E402
+from nestree.errors import InputError, ModelError  # noqa: E402
 from nestree.model import Recognizer  # noqa: E402
 from nestree.pipeline import Pipeline  # noqa: E402
 from nestree.types import Sentence  # noqa: E402
@@ -187,6 +187,19 @@ def test_a_threshold_and_a_key(nlp, threshold):
     spans = [span for doc in few.pipe(TEXTS) for span in doc.spans["found"]]
     assert all(span._.nestree_score >= 0.9 for span in spans if threshold == 0.9 or span.label_ == "PER")
     assert len(spans) < sum(len(doc.spans["nestree"]) for doc in nlp.pipe(TEXTS))
+
+
+def test_a_wrong_threshold_is_an_error_where_it_is_set(nlp):
+    for wrong in (1, -0.5, {"PER": 2.0}):
+        with pytest.raises(InputError, match=r"threshold.* is .*; it must be a number"):
+            spacy.blank("en").add_pipe("nestree", config={"threshold": wrong})
+    component = nlp.get_pipe("nestree")
+    with pytest.raises(InputError, match="threshold is 7; it must be a number"):
+        component.threshold = 7
+    nlp(TEXTS[0])
+    with pytest.raises(InputError, match="the model has no label 'NO'"):
+        component.threshold = {"NO": 0.5}
+    assert component.threshold is None
 
 
 def test_a_model_that_is_not_there(tmp_path):

@@ -92,7 +92,8 @@ def evaluate(
         evaluation = library.evaluate(*data, resamples=resamples, seed=seed)
     evaluations = (comparison.first, comparison.second) if comparison else (evaluation,)
     for each in evaluations:
-        warn_if_labels_differ(each)
+        if warning := library.disjoint_labels(each):  # --quiet does not hide it
+            typer.echo(f"Warning: {warning}", err=True)
     title = f"{sides[0]} against {gold}"
     if html:
         given = {"threshold": threshold, "words": reading.words, "sentences": reading.sentences}
@@ -132,18 +133,6 @@ def format_scores(evaluation: "Evaluation", duplicates: bool) -> str:
     score = evaluation.duplicates if duplicates else evaluation.entities
     note = " (each copy counted)" if duplicates else ""
     return f"P {100 * score.precision:.2f}  R {100 * score.recall:.2f}  F1 {100 * score.f1:.2f}{note}"
-
-
-def warn_if_labels_differ(evaluation: "Evaluation") -> None:
-    """Say so, even with --quiet, if gold and prediction have no label in common."""
-    gold = {label for label, score in evaluation.labels.items() if score.gold}
-    predicted = {label for label, score in evaluation.labels.items() if score.predicted}
-    if gold and predicted and not gold & predicted:
-        typer.echo(
-            f"Warning: gold and prediction have no label in common, so all scores are 0: gold has "
-            f"{', '.join(sorted(gold))}; predicted are {', '.join(sorted(predicted))}. Give both the same labels.",
-            err=True,
-        )
 
 
 def analyze(

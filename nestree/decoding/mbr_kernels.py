@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from nestree.config import Settings
-from nestree.decoding.probabilities import Temperatures, uses_head_prior
+from nestree.decoding.probabilities import Temperatures, check_label_scores, uses_head_prior
 from nestree.nn.scorers import Scores
 from nestree.treecrf import IMPOSSIBLE, LexicalPotentials, PlainPotentials, Trees, best_trees, head_marginals
 from nestree.treecrf.numba_kernels.simd import compiled, compiled_inline, kernel
@@ -40,6 +40,7 @@ def mbr_search(scores: Scores, settings: Settings, temperatures: Temperatures) -
         spans, by_head, temperatures.label, temperatures.label_logit_offset, one_label, head, is_entity, threshold,
         probability, gain,
     )  # fmt: skip
+    check_label_scores(torch.from_numpy(probability), torch.from_numpy(spans))
     chosen = best_trees(PlainPotentials(torch.from_numpy(gain)), lengths).spans.numpy()
 
     prior = np.zeros(head.shape[::3], mention.dtype)  # [B, n]

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from nestree.config import Settings
+from nestree.errors import PotentialsError
 from nestree.nn.scorers import Scores
 from nestree.treecrf import IMPOSSIBLE, LexicalPotentials, Potentials, Trees, head_marginals, span_cells
 from nestree.treecrf import marginals as tree_marginals
@@ -137,12 +138,25 @@ def label_probabilities(
         return marginals.span[b, i, j, None] * marginals.mention[b, i, j, 1:]
     if settings.model.labeling == "span":
         label = scores.labels.score_spans(b, i, j, None)
-        return marginals.entity[b, i, j, None] * label_log_probabilities(label, settings, temperatures).exp()
+        probability = marginals.entity[b, i, j, None] * label_log_probabilities(label, settings, temperatures).exp()
+        return check_label_scores(probability, spans)
     assert marginals.head is not None
     if by_head is None:
         by_head = head_label_scores(scores, spans, settings, temperatures)
     is_entity = marginals.mention[b, i, j, 1:].sum(-1)  # [K]
-    return is_entity[:, None] * torch.einsum("kn,knl->kl", marginals.head[b, i, j], by_head.exp())
+    probability = is_entity[:, None] * torch.einsum("kn,knl->kl", marginals.head[b, i, j], by_head.exp())
+    return check_label_scores(probability, spans)
+
+
+def check_label_scores(values: Tensor, spans: Tensor) -> Tensor:
+    """Scores or probabilities [K, L] of spans [K, 3]; on a CPU, an error if any is NaN (a GPU would synchronize)."""
+    if values.device.type == "cpu" and values.isnan().any():
+        b, i, j = spans[values.isnan().any(1)][0].tolist()
+        raise PotentialsError(
+            f"sentence {b} of the batch has NaN in the label scores of span ({i}, {j}). "
+            "Look for a division by zero or an overflow in what computed them."
+        )
+    return values
 
 
 def label_log_probabilities(scores: Tensor, settings: Settings, temperatures: Temperatures) -> Tensor:

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from nestree.config import Settings
-from nestree.decoding.probabilities import mention_scores, uses_head_prior
+from nestree.decoding.probabilities import check_label_scores, mention_scores, uses_head_prior
 from nestree.nn.scorers import Scores
 from nestree.treecrf import LexicalPotentials, Trees, best_trees, head_marginals, span_cells
 
@@ -56,7 +56,7 @@ def label_spans(spans: Tensor, heads: Tensor | None, scores: Scores, mention: Te
         k = torch.arange(len(b), device=b.device)
     else:
         label_heads = heads if settings.model.labeling == "head" else None
-        label_scores = scores.labels.score_spans(b, i, j, label_heads)  # [K, L]
+        label_scores = check_label_scores(scores.labels.score_spans(b, i, j, label_heads), spans)  # [K, L]
         chosen = label_scores > 0
         best = torch.nn.functional.one_hot(label_scores.argmax(-1), label_scores.shape[-1]).bool()
         if settings.loss.label == "softmax":  # at most one label

@@ -20,6 +20,7 @@ from spacy.pipeline import Pipe
 from spacy.tokens import Doc, Span, SpanGroup, Token
 
 from nestree import __version__
+from nestree.config import check_threshold
 from nestree.data.alignment import AnnotatedText, align
 from nestree.data.formats.spacy import is_word, to_span_group
 
@@ -36,8 +37,19 @@ class NestedEntities(Pipe):
 
     def __init__(self, name: str, model: str | None, device: str, spans_key: str, threshold: Threshold) -> None:
         self.name, self.source, self.device = name, model, device
-        self.spans_key, self.threshold = spans_key, threshold
         self.loaded: Pipeline | None = None
+        self.spans_key, self.threshold = spans_key, threshold
+
+    @property
+    def threshold(self) -> Threshold:
+        return self._threshold
+
+    @threshold.setter
+    def threshold(self, threshold: Threshold) -> None:
+        check_threshold(threshold)
+        if self.loaded is not None:
+            self.loaded.predict_options(threshold)  # checks its labels, too
+        self._threshold = threshold
 
     @property
     def ner(self) -> "Pipeline":

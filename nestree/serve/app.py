@@ -189,14 +189,17 @@ class Service:
             while (await request.receive())["type"] != "http.disconnect":
                 pass
 
-        results = asyncio.gather(*(asyncio.wrap_future(item.future) for item in items), return_exceptions=True)
-        gone = asyncio.create_task(disconnected())
+        async def gather() -> list[Document | Exception]:  # a task may be canceled without a line in the log
+            futures = [asyncio.wrap_future(item.future) for item in items]
+            return await asyncio.gather(*futures, return_exceptions=True)  # type: ignore[return-value]
+
+        results, gone = asyncio.create_task(gather()), asyncio.create_task(disconnected())
         futures: set[asyncio.Future[Any]] = {results, gone}
         try:
             seconds = max(0.0, deadline - time.monotonic())
             done, _ = await asyncio.wait(futures, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
             if results in done:
-                return results.result()  # type: ignore[return-value]
+                return results.result()
             if gone in done:
                 raise ClientDisconnect
             raise self.timeout_error()

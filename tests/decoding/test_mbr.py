@@ -8,7 +8,7 @@ import torch
 from nestree.config import Settings
 from nestree.decoding import DecodedBatch, Temperatures, decode_batch, mbr_kernels, predictions
 from nestree.decoding.mbr import torch_search
-from nestree.errors import DataError
+from nestree.errors import DataError, PotentialsError
 from nestree.types import Entity, crossing_pairs
 from tests.decoding.test_probabilities import SENTENCES, VARIANTS, everything, random_scores, settings_of
 from tests.losses_by_hand import LABELS, tree_score
@@ -112,6 +112,17 @@ def test_kernels_find_what_the_tensor_operations_find(label, threshold, std):
     assert torch.equal(trees.spans, expected[2].spans)
     torch.testing.assert_close(score, expected[1])
     torch.testing.assert_close(in_tree[trees.spans[..., 0] >= 0], expected[3][trees.spans[..., 0] >= 0])
+
+
+@pytest.mark.parametrize("method", ["mbr", "viterbi"])
+@pytest.mark.parametrize("variant", ["default", "softmax", "ablation/07-lexical-yes-no"])
+def test_label_scores_that_are_nan_are_named(variant, method):
+    settings = settings_of(variant).with_overrides([f"decoding.method={method}"])
+    scores = random_scores(SENTENCES, settings, seed=7, std=1.5)
+    scores.labels.spans.fill_(torch.nan)
+    scores.labels.heads.fill_(torch.nan)
+    with pytest.raises(PotentialsError, match=r"sentence \d .* NaN in the label scores of span \(\d, \d\)\. Look for"):
+        decode_batch(scores, settings, scored=True)
 
 
 def test_readings_are_in_order_and_checked():

@@ -5,10 +5,12 @@ import multiprocessing
 import os
 import pickle
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from pathlib import Path
 
@@ -231,8 +233,10 @@ def test_a_text_that_fails_inside_the_model_is_named(ner, monkeypatch):
         ({"threshold": "high"}, "threshold is 'high'; it must be a number"),
         ({"threshold": False}, "threshold is False; it must be a number"),
         ({"threshold": float("nan")}, "threshold is nan; it must be a number"),
-        ({"threshold": {"PER": 2}}, "threshold is 2; it must be a number"),
+        ({"threshold": {"PER": 2}}, r"threshold\['PER'\] is 2; it must be a number"),
+        ({"threshold": 10**400}, "threshold is 1000.*; it must be a number"),
         ({"threshold": {"NO": 0.5}}, "the model has no label 'NO'. Its labels are GPE, LOC, ORG, PER"),
+        ({"labels": 5}, "labels is 5; it must be a list of labels"),
         ({"labels": ["PER", "NO"]}, "the model has no label 'NO'. Its labels are GPE, LOC, ORG, PER"),
     ],
 )
@@ -266,6 +270,8 @@ def test_thresholds_and_labels(ner):
     start, end, label = next(entity for entity in every if entity[2] == "PER")
     known = ner(TEXT, known=[(start, end, label)], labels=["GPE"])
     assert (start, end, "PER") in labelled(known)  # what is known stays
+    known = ner(TEXT, known=[(start, end)], threshold={"GPE": 0})
+    assert [label for *span, label in labelled(known) if span == [start, end]] == ["PER", "GPE"]
 
 
 def labelled(document):
@@ -517,6 +523,43 @@ def test_worker_processes_find_the_same(model, ner):
         workers.close()
     with pytest.raises(InputError, match="workers is -1"):
         Pipeline(model, workers=-1)
+
+
+def test_threads_share_worker_processes_that_ignore_interrupts_and_closing_waits_for_them(model):
+    words = [sentence.words for sentence in tiny.SENTENCES] * 100
+    workers = Pipeline(model, workers=2)
+    before = set(multiprocessing.active_children())
+    with ThreadPoolExecutor(3) as threads:
+        calls = [threads.submit(workers.words, words) for _ in range(3)]
+        assert calls[0].result(timeout=120)
+        started = set(multiprocessing.active_children()) - before
+        for process in started:
+            os.kill(process.pid, signal.SIGINT)  # Ctrl-C reaches all processes of a terminal
+        calls += [threads.submit(workers.words, words) for _ in range(3)]
+        workers.close()
+        found = [call.result(timeout=120) for call in calls]
+    assert len(started) == 2
+    assert all([s.entities for s in sentences] == [s.entities for s in found[0]] for sentences in found)
+    workers.close()
+
+
+def test_worker_processes_end_when_their_parent_is_killed(model, tmp_path):
+    model.save_pretrained(tmp_path / "model")
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import nestree, time\n"
+        "if __name__ == '__main__':\n"
+        f"    ner = nestree.load({str(tmp_path / 'model')!r}, device='cpu', workers=1)\n"
+        "    ner.words([['the', 'mayor'], ['Lisbon']])\n"
+        "    print(ner.worker_pool.folder.name, flush=True)\n"
+        "    time.sleep(600)\n"
+    )
+    with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        folder = process.stdout.readline().strip()
+        process.kill()
+        process.communicate(timeout=60)  # until its worker has closed standard output, too
+    shutil.rmtree(folder)
 
 
 def test_workers_of_a_script_without_a_main_guard(model, tmp_path):

@@ -231,6 +231,8 @@ def test_overload_gives_429_and_clients_that_go_away_are_dropped(
             connection.close()
         until(lambda: server.gauge("queue_requests") == 0)
         assert server.gauge("abandoned_total") > 600  # of 1,440
+        assert server.terminate() == 0
+        assert "exception" not in server.log.read_text()
 
 
 @pytest.mark.parametrize(
