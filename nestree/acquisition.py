@@ -120,8 +120,9 @@ def select(
             raise InputError(f"{name} is {value!r}; it must be one of {', '.join(choices)}.")
     if (as_int(budget) or 0) < 1:
         raise InputError(f"budget is {budget!r}; it must be a whole number of words, 1 or more.")
-    if partial and diversity != "none":
-        raise InputError(f"diversity={diversity!r} is for whole sentences, and `partial` asks about spans.")
+    for name, value, default in (("diversity", diversity, "none"), ("by", by, "f1-loss")):
+        if partial and value != default:
+            raise InputError(f"{name}={value!r} is for whole sentences, and `partial` asks about spans. Leave it out.")
     pipeline = model if isinstance(model, Pipeline) else load_fast(model, device)
     if diversity != "none" and isinstance(pipeline.model, OnnxRecognizer):
         raise InputError(f"diversity={diversity!r} needs the vectors of words, which an exported model hides.")
@@ -138,12 +139,12 @@ def select(
         if not partial or all(sentence.complete for sentence in document.sentences):
             # A task of one sentence may have been split into several when its annotation was read.
             seen.add(words_key(word for sentence in document.sentences for word in sentence.words))
-    random = by == "random" and not partial
+    random = by == "random"
     options = PredictOptions(
         max_sentence_words=pipeline.max_sentence_words,
         uncertainty=None if random or partial else by,
         doubts=QUESTIONS_PER_SENTENCE if partial else 0,
-        means=diversity != "none" and not partial,
+        means=diversity != "none",
     )
     limit = budget * (1 if partial else SPARE_BUDGETS if diversity == "none" else CANDIDATE_BUDGETS)
     best: Best[Scored] = Best(limit)

@@ -289,7 +289,7 @@ def check_type(value: Any, hint: Any, place: str) -> Any:
         raise ConfigError(f"{place} is {value!r}; it must be one of {', '.join(map(repr, get_args(hint)))}.")
     if hint is float and type(value) is int:
         value = float(value)
-    if type(value) is not hint or (hint is float and not math.isfinite(value)):
+    if type(value) is not hint:
         names = {int: "a whole number", float: "a number", bool: "true or false", str: "a string"}
         raise ConfigError(f"{place} is {value!r}; it must be {names[hint]}.")
     return value
@@ -311,7 +311,9 @@ def check_ranges(settings: Settings) -> None:
         for field in dataclasses.fields(kind):
             value = getattr(getattr(settings, section), field.name)
             least, most, below = (field.metadata[bound] for bound in ("least", "most", "below"))
-            if most is not None and not least <= value <= most:
+            if isinstance(value, float) and not math.isfinite(value):
+                rule = "must be a number"
+            elif most is not None and not least <= value <= most:
                 rule = f"must lie between {least:,} and {most:,}"
             elif below is not None and not least <= value < below:
                 rule = f"must be {least} or more and less than {below}"

@@ -244,6 +244,7 @@ def test_answered_questions_are_not_asked_again(model, pool):
         ({"budget": 5, "by": "f2"}, "by is 'f2'; it must be one of f1-loss, entity-entropy"),
         ({"budget": 5, "diversity": "much"}, "diversity is 'much'; it must be one of none"),
         ({"budget": 5, "diversity": "k-means", "partial": True}, "`partial` asks about spans"),
+        ({"budget": 5, "by": "random", "partial": True}, "by='random' is for whole sentences"),
         ({"budget": 5, "unit": "word"}, "unit is 'word'; it must be one of sentence, document"),
     ],
 )

@@ -144,6 +144,13 @@ def test_wrong_values(override, message):
         Settings.read(recipe).with_overrides([override])
 
 
+def test_numbers_are_finite_however_they_are_set():
+    settings = Settings.read("default")
+    for lr in (float("inf"), float("nan")):
+        with pytest.raises(ConfigError, match=rf"training\.lr is {lr}; it must be a number\."):
+            replace(settings, training=replace(settings.training, lr=lr))
+
+
 COMPLETE = Settings.read("default").to_toml()
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
-from accelerate.state import AcceleratorState
+from accelerate.state import AcceleratorState, PartialState
 from accelerate.utils import broadcast_object_list
 
 from nestree import checkpoint, hub
@@ -125,11 +125,13 @@ def train(
         raise KeyboardInterrupt(f"training is saved in {folder}; continue it with resume=True")
     model = checkpoint.load(folder, select_device(device))
     model.scores = {"dev": result.evaluation}
-    if "test" in documents:
-        gold = model.sentences_with_context(documents["test"])
-        predicted = predict(model, gold, options=PredictOptions(scored=True))
-        model.scores["test"] = evaluate(gold, predicted, resamples=0)
-    save_scores(result, model.scores.get("test"))
+    if PartialState().is_main_process:  # of several processes
+        if "test" in documents:
+            gold = model.sentences_with_context(documents["test"])
+            predicted = predict(model, gold, options=PredictOptions(scored=True))
+            model.scores["test"] = evaluate(gold, predicted, resamples=0)
+        save_scores(result, model.scores.get("test"))
+    [model.scores] = broadcast_object_list([model.scores])
     return model
 
 
@@ -393,6 +395,7 @@ def finish_run(run: Run, about: Mapping[str, str]) -> TrainResult:
     if run.is_main:
         checkpoint.save_manifest(folder)
         checkpoint.write_text(folder / checkpoint.CARD, str(card))
+    run.accelerator.wait_for_everyone()
     return TrainResult(folder, done, best, progress.seconds, progress.finished, evaluation, card)
 
 

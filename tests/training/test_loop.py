@@ -362,6 +362,13 @@ ROOT = Path(__file__).parent.parent.parent
 LAUNCH = ["accelerate.commands.launch", "--multi-gpu", "--num-processes", "2"]
 
 
+def launch(command, folder):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
 def test_two_processes_take_the_steps_of_one(without_chance, data, tmp_path):
     # Epsilon and learning rates of 1, so that the size of gradients matters.
     rates = ["training.epsilon=1", "training.lr=1", "training.encoder_lr=1", "training.rho=0.5"]
@@ -373,10 +380,7 @@ def test_two_processes_take_the_steps_of_one(without_chance, data, tmp_path):
     formats.write(DOCUMENTS[:4], tmp_path / "dev.jsonl", "jsonl")
     options = "--train train.jsonl --dev dev.jsonl --out two --config settings.toml --device cpu"
     command = [sys.executable, "-m", *LAUNCH, "-m", "nestree", "train", *options.split()]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    how = {"capture_output": True, "text": True, "timeout": 240}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, **how)
-    assert done.returncode == 0, done.stderr
+    done = launch(command, tmp_path)
     assert done.stderr.count("2 processes share each update.") == 1  # one of them reports
     assert json.loads((two / "training" / "log.jsonl").read_text().splitlines()[0])["processes"] == 2
     for ours, theirs in zip(history(one), history(two), strict=True):
@@ -385,3 +389,23 @@ def test_two_processes_take_the_steps_of_one(without_chance, data, tmp_path):
     alone, shared = weights(one), weights(two)
     for name in alone:
         torch.testing.assert_close(alone[name], shared[name], rtol=1e-4, atol=1e-5, msg=name)
+
+
+def test_one_of_two_processes_evaluates_the_test_data(settings, tmp_path):
+    (tmp_path / "settings.toml").write_text(settings("training.epochs=1").to_toml())
+    formats.write(DOCUMENTS, tmp_path / "train.jsonl", "jsonl")
+    for rank in (0, 1):  # different test data, to see whose scores a process returns
+        formats.write(DOCUMENTS[rank : rank + 1], tmp_path / f"test-{rank}.jsonl", "jsonl")
+    script = """
+import os, nestree
+rank = os.environ["RANK"]
+data = {"train": "train.jsonl", "dev": "train.jsonl", "test": f"test-{rank}.jsonl"}
+model = nestree.train(**data, out="two", config="settings.toml", device="cpu")
+with open(rank, "w") as file:
+    file.write(str(model.scores["test"].entities.gold))
+"""
+    (tmp_path / "script.py").write_text(script)
+    launch([sys.executable, "-m", *LAUNCH, "script.py"], tmp_path)
+    gold = len(DOCUMENTS[0].sentences[0].entities)
+    assert [(tmp_path / rank).read_text() for rank in ("0", "1")] == [str(gold)] * 2
+    assert json.loads((tmp_path / "two/training/scores.json").read_text())["test"]["entities"]["gold"] == gold
