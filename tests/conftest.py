@@ -6,9 +6,10 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -37,6 +38,23 @@ def as_many_threads_as_before() -> Iterator[None]:
     yield
     if torch.get_num_threads() != before:
         torch.set_num_threads(before)
+
+
+@pytest.fixture
+def record_calls(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Any]]:
+    """record_calls(owner, name, describe): from now on, `describe(*arguments)` of every call of this method."""
+
+    def record(owner: object, name: str, describe: Callable[..., Any]) -> list[Any]:
+        method, calls = getattr(owner, name), []
+
+        def recorded(*args: Any, **options: Any) -> Any:
+            calls.append(describe(*args))
+            return method(*args, **options)
+
+        monkeypatch.setattr(owner, name, recorded)
+        return calls
+
+    return record
 
 
 @pytest.fixture(scope="session")
