@@ -37,10 +37,7 @@ CALLS = [
     ("nestree.Recognizer('bert')", "settings are 'bert'; a new model needs Settings, labels and an encoder"),
     ("nestree.Pipeline('gum-minilm')", "must be a Recognizer. `nestree.load` takes names"),
     ("nestree.train('a', output='b')", "output='b': did you mean out?"),
-    (
-        "nestree.evaluate(ner, doc)",
-        r"takes gold data first, and this is a Pipeline: evaluate\(data, model=ner\)",
-    ),
+    ("nestree.evaluate(ner, doc)", r"takes gold data first, and this is a Pipeline: evaluate\(data, model=ner\)"),
     ("nestree.write('a.jsonl', doc)", "takes the documents first, then the path, and 'a.jsonl' comes first"),
     ("nestree.write(doc, 'a.html')", r"pages are written by document.to_html\(path\)"),
     ("ner.model('a text')", r"this is 'a text'. nestree.Pipeline\(model\)\(text\) finds entities"),

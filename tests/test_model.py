@@ -140,27 +140,6 @@ def test_odd_sentences(tiny_encoder, recipe):
         assert len(found) == len(sentences)
 
 
-@pytest.mark.parametrize("recipe", ["default", "ablation/04-lexical-one-stage"])
-def test_114_labels(tiny_encoder, recipe):
-    labels = [f"L{k}" for k in range(114)]
-    model = tiny.model(tiny_encoder, recipe, labels=labels)
-    given = [Sentence(["a", "b", "c"], [Entity(0, 2, "L113"), Entity(1, 2, "L57")])]
-    assert memorize(model, given) is not None
-
-
-@pytest.mark.parametrize(("recipe", "n"), [("default", 100), ("ablation/03-tree-one-stage", 300)])
-def test_long_sentences_go_through_windows(tiny_encoder, recipe, n):
-    words = " ".join(f"w{k}" for k in range(n))
-    model = tiny.model(tiny_encoder, recipe)
-    batch = model.collate([sentence(words, "0-1 GPE", f"0-{n} ORG", f"{n - 1}-{n} GPE"), WHOLE])
-    assert batch.subwords.shape[1] <= 64
-    assert batch.subwords.shape[0] > n // 25
-    losses = model.losses(batch)
-    losses.total.backward()
-    assert bool(losses.total.isfinite())
-    assert all(e.end <= n for e in model.eval().decode(batch)[0])
-
-
 def test_every_parameter_learns(tiny_encoder):
     """Each has a gradient: nothing is made and then left out, and a process with others never waits."""
     for recipe in ROWS:

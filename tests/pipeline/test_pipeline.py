@@ -108,14 +108,12 @@ def test_any_text(ner):
 
 
 def test_long_sentences_are_windowed_and_hold_what_is_known(model):
-    text = "the mayor of Lisbon met the president and " * 30
-    document = Pipeline(model, max_sentence_words=24)(text)
+    text, ner = "the mayor of Lisbon met the president and " * 30, Pipeline(model, max_sentence_words=24)
+    document = ner(text)
     check(document, text)
     assert [span.text for span in document.windowed_sentences] == [text.strip()]
     assert document.entities[-1].end > len(text) - 60
     assert Pipeline(model).split(text).windowed_sentences == ()
-    text = "the mayor of Lisbon met the president and " * 30
-    ner = Pipeline(model, max_sentence_words=24)
     at = text.index("met", 600)
     found = ner(text, known=[(at, at + 3, "LOC")])
     assert ("LOC", at) in {(e.label, e.start) for e in found.entities}

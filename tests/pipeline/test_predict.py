@@ -154,10 +154,7 @@ def test_constraints_are_counted_in_words_of_each_window(model):
 
 @pytest.fixture
 def two_threads():
-    before = torch.get_num_threads()
     torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
 
 
 def test_two_items_at_a_time_in_order_and_none_after_an_error(two_threads):
