@@ -15,6 +15,7 @@ import pytest
 import torch
 from hypothesis import settings
 
+from nestree.model import Recognizer
 from tests import tiny
 
 settings.register_profile("no deadline", deadline=None)  # tests never assert on time
@@ -110,13 +111,19 @@ def tiny_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def tiny_model(tiny_encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory of a model that has learned eight sentences, well enough to find something. Not to be changed."""
+def learned(tiny_encoder: Path) -> Recognizer:
+    """A model that has learned eight sentences, well enough to find something. Not to be changed."""
+    return tiny.learned(tiny_encoder)
+
+
+@pytest.fixture(scope="session")
+def tiny_model(learned: Recognizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of this model. Not to be changed."""
     from nestree import checkpoint
 
-    place = tmp_path_factory.mktemp("tiny_model")
-    checkpoint.save(tiny.learned(tiny_encoder), place / "model")
-    return place / "model"
+    folder = tmp_path_factory.mktemp("tiny_model") / "model"
+    checkpoint.save(learned, folder)
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -90,7 +90,8 @@ def test_the_same_seed_gives_the_same_weights_and_another_does_not(done, setting
 # nestree.train
 
 
-def test_train_returns_a_model_with_its_scores(settings, tiny_encoder, tmp_path):
+def test_train_returns_a_model_with_its_scores_and_logs_its_progress(settings, tiny_encoder, tmp_path, caplog):
+    caplog.set_level("INFO", "nestree.training.run_dir")
     (tmp_path / "data").mkdir()
     for part, some in {"train": DOCUMENTS, "dev": DOCUMENTS[:4], "test": DOCUMENTS[4:]}.items():
         formats.write(some, tmp_path / "data" / f"{part}.jsonl.gz", "jsonl")
@@ -98,6 +99,7 @@ def test_train_returns_a_model_with_its_scores(settings, tiny_encoder, tmp_path)
     options = {"encoder": tiny_encoder, "config": tmp_path / "small.toml", "device": "cpu"}
     model = train(tmp_path / "data", out=tmp_path / "m", epochs=2, model__dropout=0.1, **options)
     assert (model.settings.training.epochs, model.settings.model.dropout) == (2, 0.1)
+    assert any(message.startswith("epoch 1/2  loss ") for message in caplog.messages)
     predicted = predict(model, SENTENCES[4:])
     expected = evaluate(SENTENCES[4:], predicted, resamples=0)
     assert model.scores["test"].entities == expected.entities
