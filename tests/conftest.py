@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -95,9 +96,15 @@ def s3() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def tiny_encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory of an encoder with random weights. Not to be changed."""
-    return tiny.encoder(tmp_path_factory.mktemp("tiny") / "encoder")
+def tiny_encoders(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """tiny_encoders(family): the directory of an encoder with random weights. Not to be changed."""
+    folder = tmp_path_factory.mktemp("tiny")
+    return cache(lambda family: tiny.encoder(folder / family / "encoder", family))
+
+
+@pytest.fixture(scope="session")
+def tiny_encoder(tiny_encoders: Callable[[str], Path]) -> Path:
+    return tiny_encoders("bert")
 
 
 @pytest.fixture(scope="session")

@@ -222,11 +222,3 @@ def test_spacy_reads_sentences_in_context(place, seen):
     nlp.add_pipe("nestree", config={"model": str(place / "model"), "device": "cpu"})
     nlp("She left. It rained.")
     assert seen == {((), ("It", "rained", ".")), (("She", "left", "."), ())}
-
-
-def test_data_without_documents_are_named(tiny_encoder, tmp_path):
-    settings = tiny.settings("default", f"encoder.path={tiny_encoder}", "encoder.context=4", "training.epochs=1")
-    data = make_corpus(tiny.DOCUMENTS, tiny.DOCUMENTS, seed=1, context=4)
-    fit(settings, data, tmp_path / "model", device="cpu")
-    log = (tmp_path / "model" / "training" / "log.jsonl").read_text(encoding="utf-8")
-    assert "encoder.context is 4, but no sentence has any" in log

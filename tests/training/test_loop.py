@@ -149,6 +149,7 @@ def test_train_explains_wrong_arguments(tmp_path):
         (["decoding.method=spans", "decoding.threshold=0"], "model.head_prior will be trained but not used"),
         (["decoding.head_prior_weight=0"], "model.head_prior will be trained but not used"),
         (["loss.label=softmax"], "1 training entity has the words of another one with another label"),
+        (["encoder.context=4"], "encoder.context is 4, but no sentence has any"),
         (["loss.label=ranking"], None),
     ],
 )
@@ -161,7 +162,7 @@ def test_settings_that_do_not_fit_are_noted(settings, data, tmp_path, changes, n
     recorder = Recorder()
     corpus = replace(data, train=changed)
     run(settings("training.epochs=1", *changes), corpus, tmp_path / "m", callbacks=recorder)
-    known = ("head_prior will be", "entity has the words")
+    known = ("head_prior will be", "entity has the words", "encoder.context is")
     found = [text for text in recorder.notes if any(part in text for part in known)]
     assert [note in text for text in found] == ([True] if note else [])
 
