@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tracemalloc
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,6 +23,7 @@ from nestree.nn.int8 import unavailable_reason
 from nestree.pipeline import Batcher, Pipeline, PredictOptions, window_spans
 from nestree.types import Document, Sentence, crossing_pairs
 from tests import tiny
+from tests.conftest import ROOT
 
 TEXT = "The mayor of Lisbon met the president. Police in Oslo arrested two members of the group!"
 
@@ -481,7 +481,7 @@ def test_a_forked_process_loads_and_predicts_as_its_parent():
     precisions = ["float32"] if unavailable_reason() else ["float32", "int8"]
     with subprocess.Popen(
         [sys.executable, "-W", "ignore", "-c", PROGRAM, *precisions],
-        cwd=Path(__file__).resolve().parent.parent.parent,
+        cwd=ROOT,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,

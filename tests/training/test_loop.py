@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -24,6 +23,7 @@ from nestree.training import Callbacks, EpochEnd, Step, make_corpus, summary, tr
 from nestree.training.run_dir import RunDir
 from nestree.types import Document, Entity, Sentence
 from tests.cli.run import nestree
+from tests.conftest import ROOT
 from tests.tiny import DOCUMENTS, SENTENCES
 from tests.training.runs import assert_same, history, run, weights
 
@@ -360,7 +360,6 @@ def test_tensorboard_shows_each_epoch_once(settings, data, tmp_path, monkeypatch
 
 # Several processes: the same global batches, the same weights up to rounding
 
-ROOT = Path(__file__).parent.parent.parent
 # Accelerate starts torchrun, on a CPU, too.
 LAUNCH = ["accelerate.commands.launch", "--multi-gpu", "--num-processes", "2"]
 
