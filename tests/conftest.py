@@ -6,14 +6,17 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import settings
 
+from nestree.model import Recognizer
 from tests import tiny
 
 settings.register_profile("no deadline", deadline=None)  # tests never assert on time
@@ -39,6 +42,23 @@ def as_many_threads_as_before() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+@pytest.fixture
+def record_calls(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Any]]:
+    """record_calls(owner, name, describe): from now on, `describe(*arguments)` of every call of this method."""
+
+    def record(owner: object, name: str, describe: Callable[..., Any]) -> list[Any]:
+        method, calls = getattr(owner, name), []
+
+        def recorded(*args: Any, **options: Any) -> Any:
+            calls.append(describe(*args))
+            return method(*args, **options)
+
+        monkeypatch.setattr(owner, name, recorded)
+        return calls
+
+    return record
+
+
 @pytest.fixture(scope="session")
 def shared(request: pytest.FixtureRequest) -> Path:
     """The folder of real data; tests that ask for it are skipped where it is absent."""
@@ -56,11 +76,7 @@ def s3() -> Iterator[str]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "moto.server", "-p", str(port)]
-    environment = {
-        "AWS_ACCESS_KEY_ID": "id",
-        "AWS_SECRET_ACCESS_KEY": "key",
-        "AWS_DEFAULT_REGION": "us-east-1",
-    }
+    environment = {"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "key", "AWS_DEFAULT_REGION": "us-east-1"}
     with (
         pytest.MonkeyPatch.context() as patch,
         subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server,
@@ -80,9 +96,15 @@ def s3() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def tiny_encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory of an encoder with random weights. Not to be changed."""
-    return tiny.encoder(tmp_path_factory.mktemp("tiny") / "encoder")
+def tiny_encoders(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """tiny_encoders(family): the directory of an encoder with random weights. Not to be changed."""
+    folder = tmp_path_factory.mktemp("tiny")
+    return cache(lambda family: tiny.encoder(folder / family / "encoder", family))
+
+
+@pytest.fixture(scope="session")
+def tiny_encoder(tiny_encoders: Callable[[str], Path]) -> Path:
+    return tiny_encoders("bert")
 
 
 @pytest.fixture(scope="session")
@@ -96,13 +118,19 @@ def tiny_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def tiny_model(tiny_encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory of a model that has learned eight sentences, well enough to find something. Not to be changed."""
+def learned(tiny_encoder: Path) -> Recognizer:
+    """A model that has learned eight sentences, well enough to find something. Not to be changed."""
+    return tiny.learned(tiny_encoder)
+
+
+@pytest.fixture(scope="session")
+def tiny_model(learned: Recognizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of this model. Not to be changed."""
     from nestree import checkpoint
 
-    place = tmp_path_factory.mktemp("tiny_model")
-    checkpoint.save(tiny.learned(tiny_encoder), place / "model")
-    return place / "model"
+    folder = tmp_path_factory.mktemp("tiny_model") / "model"
+    checkpoint.save(learned, folder)
+    return folder
 
 
 @pytest.fixture(scope="session")

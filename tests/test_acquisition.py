@@ -15,7 +15,6 @@ from nestree.decoding.uncertainty import uncertainty
 from nestree.errors import InputError
 from nestree.pipeline import Pipeline
 from nestree.types import Document, Entity, Sentence
-from tests import tiny
 from tests.cli.run import nestree as run
 from tests.tiny import write_text
 
@@ -24,8 +23,8 @@ WORDS = POOL.split()
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    return Pipeline(tiny.learned(tiny.encoder(tmp_path_factory.mktemp("encoder"))))
+def model(learned):
+    return Pipeline(learned)
 
 
 @pytest.fixture(scope="module")

@@ -2,13 +2,12 @@
 
 import importlib
 import re
-from pathlib import Path
 
 import pytest
 
 from benchmarks import inference, plots, tables
+from tests.conftest import ROOT
 
-ROOT = Path(__file__).parent.parent
 NUMBER = re.compile(r"-?\d+(\.\d+)?(e-\d+)?")
 SVG_ID = re.compile(r"\b[mp][0-9a-f]{10}\b")
 

@@ -13,8 +13,8 @@ from nestree.data import formats
 from nestree.errors import ModelError
 from nestree.evaluation import evaluate
 from nestree.pipeline import load
+from tests.conftest import ROOT
 
-ROOT = Path(__file__).parent.parent
 ALLOWED = 26_000_000  # bytes, all files together
 
 

@@ -4,8 +4,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -21,72 +19,48 @@ from nestree.nn.bert import FAMILIES, Bert
 from nestree.nn.encoder import load_pretrained, load_saved
 from nestree.pipeline import predict
 from tests import tiny
+from tests.cli.run import process
 
 INF, NAN = float("inf"), float("nan")
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory) -> Recognizer:
-    return tiny.learned(tiny.encoder(tmp_path_factory.mktemp("encoder") / "tiny"))
-
-
-@pytest.fixture(scope="module")
-def saved(model, tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("model") / "m"
-    checkpoint.save(model, folder)
-    return folder
-
-
 @pytest.fixture
-def copy(saved, tmp_path) -> Path:
+def copy(tiny_model, tmp_path) -> Path:
     """A model to corrupt, without the manifest, which would find it first."""
-    folder = shutil.copytree(saved, tmp_path / "model")
+    folder = shutil.copytree(tiny_model, tmp_path / "model")
     (folder / "manifest.json").unlink()
     return folder
 
 
-SCRIPT = """
-import sys
-from nestree import checkpoint
-from nestree.pipeline import predict
-from nestree.types import Sentence
-words = [line.split() for line in open(sys.argv[2])]
-for sentence in predict(checkpoint.load(sys.argv[1]), [Sentence(each) for each in words]):
-    print([(e.start, e.end, e.label, e.head) for e in sentence.entities])
-"""
-
-
-def test_the_same_weights_and_predictions_in_a_fresh_process(model, saved, tmp_path):
-    (tmp_path / "words").write_text("\n".join(" ".join(s.words) for s in tiny.SENTENCES))
-    command = [sys.executable, "-c", SCRIPT, saved, tmp_path / "words"]
-    there = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
-    here = [sentence.entities for sentence in predict(model, tiny.SENTENCES)]
-    assert sum(map(len, here)) > 0
-    assert there == [str([(e.start, e.end, e.label, e.head) for e in entities]) for entities in here]
-    loaded = checkpoint.load(saved)
-    assert loaded.settings == model.settings
-    assert loaded.labels == model.labels
+def test_the_same_weights_and_predictions_in_a_fresh_process(learned, tiny_model, tiny_data, tmp_path):
+    done = process("predict", tiny_data, "--model", tiny_model, "--out", tmp_path / "found.jsonl", "--device", "cpu")
+    assert done.returncode == 0, done.stderr
+    there = [sentence for document in nestree.read(tmp_path / "found.jsonl") for sentence in document.sentences]
+    here = predict(learned, there)
+    found, expected = ([(*e.span, e.label, e.head) for s in each for e in s.entities] for each in (there, here))
+    assert found == expected != []
+    loaded = checkpoint.load(tiny_model)
+    assert loaded.settings == learned.settings
+    assert loaded.labels == learned.labels
     assert not loaded.training
-    before = model.state_dict()
+    before = learned.state_dict()
     assert before.keys() == loaded.state_dict().keys()
     assert all(torch.equal(before[name], value) for name, value in loaded.state_dict().items())
     assert not [name for name in before if "pooler" in name]  # it is not used
 
 
-def test_a_directory_holds_no_pickle_and_others_may_read_it(saved):
-    names = {path.relative_to(saved).as_posix() for path in saved.rglob("*") if path.is_file()}
+def test_a_directory_holds_no_pickle_and_others_may_read_it(tiny_model):
+    names = {path.relative_to(tiny_model).as_posix() for path in tiny_model.rglob("*") if path.is_file()}
     assert {*FILES, "README.md"} <= names
     assert {Path(name).suffix for name in names} <= {".toml", ".json", ".safetensors", ".md", ".txt"}
-    assert (saved / "weights.safetensors").stat().st_mode == (saved / "config.toml").stat().st_mode
-    assert "Labels: GPE, LOC, ORG, PER." in (saved / "README.md").read_text()
+    assert (tiny_model / "weights.safetensors").stat().st_mode == (tiny_model / "config.toml").stat().st_mode
+    assert "Labels: GPE, LOC, ORG, PER." in (tiny_model / "README.md").read_text()
 
 
-def test_text_rules_temperatures_and_card_come_back(model, tmp_path):
-    model.text_rules, model.temperatures = TextRules("ud", "lines"), Temperatures(1.5, 0.75, 2.0, -0.5)
-    try:
-        checkpoint.save(model, tmp_path / "m", "# My card")
-    finally:
-        model.text_rules, model.temperatures = TextRules(), Temperatures()
+def test_text_rules_temperatures_and_card_come_back(learned, tmp_path, monkeypatch):
+    monkeypatch.setattr(learned, "text_rules", TextRules("ud", "lines"))
+    monkeypatch.setattr(learned, "temperatures", Temperatures(1.5, 0.75, 2.0, -0.5))
+    checkpoint.save(learned, tmp_path / "m", "# My card")
     loaded = checkpoint.load(tmp_path / "m")
     assert loaded.text_rules == TextRules("ud", "lines")
     assert (loaded.temperatures, loaded.card) == (Temperatures(1.5, 0.75, 2.0, -0.5), "# My card")
@@ -116,16 +90,16 @@ def test_encoders_of_every_family_come_back(family, tmp_path):
         assert torch.equal(*(model(subwords).last_hidden_state for model in (before, after)))
 
 
-def test_whole_or_not_at_all(model, saved, tmp_path, monkeypatch):
+def test_whole_or_not_at_all(learned, tiny_model, tmp_path, monkeypatch):
     with pytest.raises(DataError, match=r"is a directory that is not empty. Give a new name"):
-        checkpoint.save(model, saved)
+        checkpoint.save(learned, tiny_model)
 
     def full(*_, **__):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(checkpoint, "save_file", full)
     with pytest.raises(ModelError, match=r"could not be written: .*The disk is full"):
-        checkpoint.save(model, tmp_path / "m")
+        checkpoint.save(learned, tmp_path / "m")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -261,9 +235,9 @@ def test_what_is_wrong_is_said_in_a_sentence(copy, corrupt, message):
         with_encoder("tokenizer_config", model_max_length=1e30),
     ],
 )
-def test_values_that_do_not_matter_change_nothing(saved, copy, change):
+def test_values_that_do_not_matter_change_nothing(tiny_model, copy, change):
     change(copy)
-    before, after = (predict(checkpoint.load(folder), tiny.SENTENCES) for folder in (saved, copy))
+    before, after = (predict(checkpoint.load(folder), tiny.SENTENCES) for folder in (tiny_model, copy))
     assert [s.entities for s in before] == [s.entities for s in after]
 
 
@@ -271,8 +245,8 @@ FILES = ["config.toml", "labels.json", "weights.safetensors", "encoder/config.js
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_files_are_those_of_the_manifest(saved, tmp_path, name):
-    folder = shutil.copytree(saved, tmp_path / "model")
+def test_files_are_those_of_the_manifest(tiny_model, tmp_path, name):
+    folder = shutil.copytree(tiny_model, tmp_path / "model")
     (folder / "README.md").write_text("# My own words\n")
     assert checkpoint.load(folder).card == "# My own words\n"
     data = bytearray((folder / name).read_bytes())
@@ -289,8 +263,8 @@ def test_files_are_those_of_the_manifest(saved, tmp_path, name):
         checkpoint.load(folder)
 
 
-def test_a_file_that_was_edited_on_purpose(saved, tmp_path):
-    folder = shutil.copytree(saved, tmp_path / "model")
+def test_a_file_that_was_edited_on_purpose(tiny_model, tmp_path):
+    folder = shutil.copytree(tiny_model, tmp_path / "model")
     with_setting("threshold", 0.25)(folder)
     with pytest.raises(ModelError, match=r"config.toml is not the file that manifest.json describes"):
         nestree.load(folder, device="cpu")

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import ROOT
 from tests.tiny import write_text
 
-ROOT = Path(__file__).parent.parent
 PAGES = [
     ROOT / "README.md",
     *sorted(path for path in (ROOT / "docs").glob("*.md") if path.name != "tutorial.md"),

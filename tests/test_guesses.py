@@ -1,14 +1,11 @@
 """Names that a newcomer guesses: they work, or the error says what to write instead."""
 
-import logging
 import pickle
 
 import pytest
 
 import nestree
 from nestree.errors import InputError
-from nestree.training import train
-from tests import tiny
 
 TEXT = "The mayor of Lisbon met the president. Police in Oslo arrested two members of the group!"
 ATTRIBUTES = [  # some of each class; types.py, pipeline.py and __init__.py have more
@@ -35,12 +32,10 @@ CALLS = [
     ("nestree.Document.from_json('{')", "from_json takes the JSON of one document, not '{'"),
     ("nestree.Document.from_dict({'txt': 'a'})", "needs `tokens` or a `text`, and has txt"),
     ("nestree.Recognizer('bert')", "settings are 'bert'; a new model needs Settings, labels and an encoder"),
+    ("nestree.Recognizer(folder)", "Recognizer.from_pretrained"),
     ("nestree.Pipeline('gum-minilm')", "must be a Recognizer. `nestree.load` takes names"),
     ("nestree.train('a', output='b')", "output='b': did you mean out?"),
-    (
-        "nestree.evaluate(ner, doc)",
-        r"takes gold data first, and this is a Pipeline: evaluate\(data, model=ner\)",
-    ),
+    ("nestree.evaluate(ner, doc)", r"takes gold data first, and this is a Pipeline: evaluate\(data, model=ner\)"),
     ("nestree.write('a.jsonl', doc)", "takes the documents first, then the path, and 'a.jsonl' comes first"),
     ("nestree.write(doc, 'a.html')", r"pages are written by document.to_html\(path\)"),
     ("ner.model('a text')", r"this is 'a text'. nestree.Pipeline\(model\)\(text\) finds entities"),
@@ -53,7 +48,7 @@ def names(tiny_model):
     ner = nestree.load(tiny_model, device="cpu")
     doc = ner(TEXT)
     assert doc.entities
-    return {"nestree": nestree, "ner": ner, "doc": doc}
+    return {"nestree": nestree, "ner": ner, "doc": doc, "folder": str(tiny_model)}
 
 
 @pytest.mark.parametrize(("expression", "message"), ATTRIBUTES + CALLS)
@@ -134,14 +129,3 @@ def test_a_known_label_is_the_only_one(names):
         both = [(entity.start, entity.end, label) for label in (other, entity.label)]
         known = {(e.start, e.end): e.labels for e in ner(TEXT, known=both)}
         assert set(known[entity.start, entity.end]) == {other, entity.label}
-
-
-def test_training_in_python_is_logged(tmp_path, caplog):
-    caplog.set_level(logging.INFO, "nestree")
-    documents = [nestree.Document([sentence]) for sentence in tiny.SENTENCES]
-    small = {"mix_layers": 2, "mlp_size": 16, "label_mlp_size": 16, "rank": 16, "rho": 0, "epochs": 1}
-    train(documents, out=tmp_path / "m", encoder=tiny.encoder(tmp_path / "e"), device="cpu", **small)
-    lines = [record.getMessage() for record in caplog.records if record.name == "nestree.training.run_dir"]
-    assert any(line.startswith("epoch 1/1  loss ") for line in lines)
-    with pytest.raises(InputError, match=r"Recognizer.from_pretrained"):
-        nestree.Recognizer(str(tmp_path / "m"))

@@ -128,11 +128,6 @@ def test_losses_and_gradients_equal_those_by_hand(variant):
         torch.testing.assert_close(mine, its, rtol=1e-8, atol=1e-9)
 
 
-def test_mentions_are_gold_spans_that_count():
-    assert gold_of(SENTENCES, settings_of("default")).mentions == 0 + 1 + 2 + 2 + 2 + 3 + 0 + 1 + 1 + 0
-    assert gold_of(SENTENCES, settings_of("ablation/02-unstructured-two-stage")).mentions == 14
-
-
 def test_losses_are_not_negative_and_fall_to_zero_for_perfect_scores():
     changes = ["loss.head_sharing_penalty=0", "loss.negative_sampling_rate=0", "model.head_prior=false"]
     settings = Settings.read("default").with_overrides(changes)

@@ -140,27 +140,6 @@ def test_odd_sentences(tiny_encoder, recipe):
         assert len(found) == len(sentences)
 
 
-@pytest.mark.parametrize("recipe", ["default", "ablation/04-lexical-one-stage"])
-def test_114_labels(tiny_encoder, recipe):
-    labels = [f"L{k}" for k in range(114)]
-    model = tiny.model(tiny_encoder, recipe, labels=labels)
-    given = [Sentence(["a", "b", "c"], [Entity(0, 2, "L113"), Entity(1, 2, "L57")])]
-    assert memorize(model, given) is not None
-
-
-@pytest.mark.parametrize(("recipe", "n"), [("default", 100), ("ablation/03-tree-one-stage", 300)])
-def test_long_sentences_go_through_windows(tiny_encoder, recipe, n):
-    words = " ".join(f"w{k}" for k in range(n))
-    model = tiny.model(tiny_encoder, recipe)
-    batch = model.collate([sentence(words, "0-1 GPE", f"0-{n} ORG", f"{n - 1}-{n} GPE"), WHOLE])
-    assert batch.subwords.shape[1] <= 64
-    assert batch.subwords.shape[0] > n // 25
-    losses = model.losses(batch)
-    losses.total.backward()
-    assert bool(losses.total.isfinite())
-    assert all(e.end <= n for e in model.eval().decode(batch)[0])
-
-
 def test_every_parameter_learns(tiny_encoder):
     """Each has a gradient: nothing is made and then left out, and a process with others never waits."""
     for recipe in ROWS:
@@ -201,13 +180,13 @@ def test_what_is_wrong_is_said(tiny_encoder, tmp_path):
         model.collate([])
 
 
-def test_the_head_prior_finds_heads(tmp_path):
+def test_the_head_prior_finds_heads(tiny_encoder):
     """Words that are entities by themselves head larger ones, wherever trees have their heads; others do not."""
     adjectives, nouns = ("old", "new", "big", "red"), ("mayor", "queen", "city", "port")
     data = [sentence(f"{a} {noun}", "0-2 PER") for a in adjectives for noun in nouns]
     data += [sentence(f"{noun} slept", "0-1 PER") for noun in nouns] * 4
     data += [sentence(f"{a} slept") for a in adjectives] * 4
-    model = tiny.model(tiny.encoder(tmp_path), "default", "loss.head_sharing_penalty=0", seed=1)
+    model = tiny.model(tiny_encoder, "default", "loss.head_sharing_penalty=0", seed=1)
     batch = tiny.train(model, data, 80, 3e-3).collate_words(data[:16])
     scores = model(batch)
     weights = ["decoding.head_prior_weight=50.0"], ["decoding.head_prior_weight=0.0"]
@@ -221,8 +200,8 @@ def test_the_head_prior_finds_heads(tmp_path):
 
 @pytest.mark.filterwarnings("ignore:mkldnn")  # of processors without bfloat16
 @pytest.mark.parametrize("family", ["bert", "modernbert"])
-def test_forms_are_in_float32_whatever_the_encoder_is_in(tmp_path, family):
-    model = tiny.model(tiny.encoder(tmp_path, family))
+def test_forms_are_in_float32_whatever_the_encoder_is_in(tiny_encoders, family):
+    model = tiny.model(tiny_encoders(family))
     batch = model.collate(tiny.SENTENCES)
     with torch.autocast("cpu", torch.bfloat16):
         assert model.encoder.lexical_embeddings(batch).dtype == torch.float32

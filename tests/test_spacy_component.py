@@ -82,16 +82,9 @@ def test_sentences_of_the_doc_count_and_else_our_rule(nlp, expected):
     assert span_tuples(two) == expected_tuples(expected[2]) + expected_tuples(expected[5], 3)
 
 
-def test_streams_are_batched_across_documents_and_keep_their_order(nlp, monkeypatch):
-    sizes = []
-    collate = Recognizer.collate_words
-
-    def record(self, sentences):
-        sizes.append(len(sentences))
-        return collate(self, sentences)
-
+def test_streams_are_batched_across_documents_and_keep_their_order(nlp, record_calls):
     alone = [span_tuples(nlp(text)) for text in TEXTS]
-    monkeypatch.setattr(Recognizer, "collate_words", record)
+    sizes = record_calls(Recognizer, "collate_words", lambda _, sentences: len(sentences))
     assert [span_tuples(doc) for doc in nlp.pipe(TEXTS)] == alone
     assert sizes == [8]
     assert [span_tuples(doc) for doc in nlp.pipe(TEXTS, batch_size=3)] == alone

@@ -21,12 +21,6 @@ def no_autocast(monkeypatch):
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())
 
 
-@pytest.fixture(scope="module")
-def encoders(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("encoders")
-    return {family: tiny.encoder(folder / family, family) for family in FAMILIES & set(tiny.FAMILIES)}
-
-
 def on_meta(folder, recipe: str, *changes: str):
     """A model and a batch on the meta device."""
     settings = tiny.settings(recipe, "encoder.lstm_layers=0", *changes)  # cuDNN packs on the host
@@ -51,9 +45,9 @@ def meta_log_partitions(potentials_list, lengths, heads):
 
 
 @pytest.mark.parametrize("recipe", [*WITHOUT_ENTROPY, "default loss.hard_negatives=10"])
-def test_losses_and_gradients(encoders, recipe, monkeypatch):
+def test_losses_and_gradients(tiny_encoders, recipe, monkeypatch):
     monkeypatch.setattr(nestree.losses, "log_partitions", meta_log_partitions)
-    model, batch = on_meta(encoders["bert"], *recipe.split())
+    model, batch = on_meta(tiny_encoders("bert"), *recipe.split())
     losses = model.losses(batch)
     (losses.total / losses.mentions).backward()
     norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 5.0)
@@ -62,6 +56,6 @@ def test_losses_and_gradients(encoders, recipe, monkeypatch):
 
 
 @pytest.mark.parametrize("family", sorted(FAMILIES & set(tiny.FAMILIES)))
-def test_encoders(encoders, family):
-    model, batch = on_meta(encoders[family], "default")
+def test_encoders(tiny_encoders, family):
+    model, batch = on_meta(tiny_encoders(family), "default")
     assert model.encoder(batch).words.device.type == "meta"

@@ -1,13 +1,11 @@
 """Small things that many tests are made of: a tiny encoder with random weights, settings for it, eight sentences."""
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import torch
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
-from torch import Tensor
 from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast
 
 from nestree.config import Settings
@@ -161,15 +159,3 @@ def train(model: Recognizer, sentences: list[Sentence], updates: int, lr: float 
 def learned(folder: Path, updates: int = 20) -> Recognizer:
     """A model with this encoder, after so many updates on the eight sentences."""
     return train(model(folder, seed=3), SENTENCES, updates)
-
-
-def slopes(
-    model: Recognizer, sentences: list[Sentence], how: AbstractContextManager
-) -> tuple[Tensor, dict[str, Tensor]]:
-    """The loss of these sentences, and its gradients per mention, by name."""
-    model.zero_grad()
-    with how:
-        losses = model.losses(model.collate(sentences).to(model.device))
-    (losses.total / losses.mentions).backward()
-    found = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
-    return losses.total.detach(), found

@@ -6,15 +6,14 @@ import pytest
 import torch
 
 from nestree.config import Settings
-from nestree.decoding import DecodedBatch, Temperatures, decode_batch, mbr_kernels, predictions
+from nestree.decoding import DecodedBatch, decode_batch, mbr_kernels, predictions
 from nestree.decoding.mbr import torch_search
 from nestree.errors import DataError, PotentialsError
 from nestree.types import Entity, crossing_pairs
 from tests.decoding.test_probabilities import SENTENCES, VARIANTS, everything, random_scores, settings_of
+from tests.decoding.test_uncertainty import TEMPERATURES
 from tests.losses_by_hand import LABELS, tree_score
 from tests.treecrf.enumeration import lexical_trees
-
-TEMPERATURES = Temperatures(1.3, 0.8, 1.6, 0.4)
 
 
 def marginal_settings(variant, threshold):

@@ -73,9 +73,9 @@ RECIPES = ["default", "paper", *(f"ablation/{row}" for row in ("01-unstructured-
 CROSSING = Sentence(["a", "b", "c"], [Entity(0, 2, tiny.LABELS[0]), Entity(1, 3, tiny.LABELS[0])])
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tiny.encoder(tmp_path_factory.mktemp("encoder"), "mpnet")
+@pytest.fixture
+def folder(tiny_encoders):
+    return tiny_encoders("mpnet")
 
 
 def make_model(folder, recipe: str, *changes: str) -> Recognizer:

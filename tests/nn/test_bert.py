@@ -19,13 +19,6 @@ FAMILIES = ["bert", "electra", "mpnet", "roberta"]
 pytestmark = pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")  # a processor without bfloat16
 
 
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory):
-    """The folder of a tiny encoder of each family."""
-    folder = tmp_path_factory.mktemp("encoders")
-    return {family: tiny.encoder(folder / family, family) for family in FAMILIES}
-
-
 def both(folder):
     """Our encoder, and that of `transformers` with the same weights."""
     theirs = AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
@@ -42,8 +35,8 @@ def inputs(length, padding=1):
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("length", [3, 8, 61])
-def test_states_and_gradients_are_those_of_transformers(folders, family, length):
-    ours, theirs = (model.double() for model in both(folders[family]))
+def test_states_and_gradients_are_those_of_transformers(tiny_encoders, family, length):
+    ours, theirs = (model.double() for model in both(tiny_encoders(family)))
     assert isinstance(ours, Bert)
     subwords, mask = inputs(length, ours.config.pad_token_id if family == "roberta" else 1)
     states = ours(subwords, mask, 3)
@@ -72,8 +65,8 @@ def test_embeddings_of_another_size_are_projected(tmp_path):
 
 
 @pytest.mark.parametrize("family", ["bert", "mpnet"])
-def test_dropout_changes_states_as_much_as_that_of_transformers(folders, family):
-    ours, theirs = both(folders[family])
+def test_dropout_changes_states_as_much_as_that_of_transformers(tiny_encoders, family):
+    ours, theirs = both(tiny_encoders(family))
     subwords, mask = inputs(9, ours.config.pad_token_id)
 
     def run(model):
@@ -96,12 +89,12 @@ def test_dropout_changes_states_as_much_as_that_of_transformers(folders, family)
         assert not torch.equal(run(ours), run(ours))
 
 
-def test_distance_buckets_of_mpnet_in_inference_and_training(folders):
+def test_distance_buckets_of_mpnet_in_inference_and_training(tiny_encoders):
     position = torch.arange(300)
-    encoder = AutoModel.from_pretrained(folders["mpnet"]).encoder
+    encoder = AutoModel.from_pretrained(tiny_encoders("mpnet")).encoder
     expected = encoder.relative_position_bucket(position[None, :] - position[:, None])
     assert torch.equal(bert.distance_buckets(300, torch.device("cpu")), expected)
-    model = load_pretrained(str(folders["mpnet"]))
+    model = load_pretrained(str(tiny_encoders("mpnet")))
     subwords, mask = inputs(13)
     bert.distance_buckets.cache_clear()
     with torch.inference_mode():
@@ -118,13 +111,13 @@ def bf16():
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_states_in_bf16_are_those_of_transformers_in_bf16(folders, family):
-    model = tiny.model(folders[family]).eval()
+def test_states_in_bf16_are_those_of_transformers_in_bf16(tiny_encoders, family):
+    model = tiny.model(tiny_encoders(family)).eval()
     batch = model.collate(tiny.SENTENCES)
     mask = batch.attention_mask > 0
     with torch.no_grad(), bf16():
         states = model.encoder.hidden_states(batch.subwords, batch.attention_mask)
-    twin = AutoModel.from_pretrained(folders[family], dtype=torch.bfloat16).eval()
+    twin = AutoModel.from_pretrained(tiny_encoders(family), dtype=torch.bfloat16).eval()
     with torch.no_grad():
         expected = twin(batch.subwords, batch.attention_mask, output_hidden_states=True).hidden_states
     for state, other in zip(states, expected[-len(states) :], strict=True):
@@ -134,8 +127,8 @@ def test_states_in_bf16_are_those_of_transformers_in_bf16(folders, family):
 
 @pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
 @pytest.mark.parametrize("family", tiny.FAMILIES)
-def test_gradients_of_bf16_are_those_of_float32_but_for_rounding(tmp_path, family):
-    model = tiny.model(tiny.encoder(tmp_path, family)).eval()
+def test_gradients_of_bf16_are_those_of_float32_but_for_rounding(tiny_encoders, family):
+    model = tiny.model(tiny_encoders(family)).eval()
     batch = model.collate(tiny.SENTENCES)
     model.losses(batch).total.backward()
     expected = {name: p.grad for name, p in model.encoder.transformer.named_parameters()}
@@ -150,8 +143,8 @@ def test_gradients_of_bf16_are_those_of_float32_but_for_rounding(tmp_path, famil
             assert (weight.grad - expected[name]).norm() < 0.2 * expected[name].norm(), name
 
 
-def test_weights_are_cast_once_while_they_are_kept(folders):
-    network = load_pretrained(str(folders["bert"]))
+def test_weights_are_cast_once_while_they_are_kept(tiny_encoders):
+    network = load_pretrained(str(tiny_encoders("bert")))
     cache = Bf16WeightCache(stays_float32)
     with cache.hold(network):
         first = cache.weights(network)
@@ -173,9 +166,9 @@ def test_weights_are_cast_once_while_they_are_kept(folders):
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
-def saved(request, folders, tmp_path_factory):
+def saved(request, tiny_encoders, tmp_path_factory):
     """The `encoder` folder of a model, and the Recognizer that wrote it."""
-    model = tiny.model(folders[request.param]).eval()
+    model = tiny.model(tiny_encoders(request.param)).eval()
     folder = tmp_path_factory.mktemp("saved")
     model.save_encoder(folder)
     return folder, model
@@ -216,8 +209,8 @@ def test_what_is_loaded_without_transformers_is_the_same(saved, tmp_path):
         {"num_attention_heads": 5},
     ],
 )
-def test_what_only_transformers_can_load(folders, tmp_path, change):
-    folder = shutil.copytree(folders["bert"], tmp_path / "encoder")
+def test_what_only_transformers_can_load(tiny_encoders, tmp_path, change):
+    folder = shutil.copytree(tiny_encoders("bert"), tmp_path / "encoder")
     (folder / "model.safetensors").unlink()
     assert build_bert(folder) is not None
     path = folder / "config.json"

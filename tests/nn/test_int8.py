@@ -17,14 +17,7 @@ from nestree.config import Settings
 from nestree.errors import InputError, ModelError
 from nestree.nn.bert import Bert
 from nestree.nn.encoder import Vectors, load_pretrained
-from nestree.nn.int8 import (
-    KERNEL_VARIABLE,
-    KERNELS,
-    available_kernels,
-    selected_kernel,
-    to_int8,
-    unavailable_reason,
-)
+from nestree.nn.int8 import KERNEL_VARIABLE, KERNELS, available_kernels, selected_kernel, to_int8, unavailable_reason
 from nestree.nn.int8.kernels import linear, linear_reference, quantize_weights
 from nestree.nn.scorers import Biaffine, Scorer, append_one
 from nestree.pipeline import Pipeline, load

@@ -21,7 +21,6 @@ for package in ("onnx", "onnxscript", "onnxruntime"):
 
 TEXT = "The mayor of Lisbon met the president. Police in Oslo arrested two members of the group."
 SETTINGS = {  # an encoder, a recipe and changes of it
-    "bert": ("bert", "default", []),
     "mpnet": ("mpnet", "ablation/06-lexical-two-stage", ["model.rotary=true", "model.head_prior=true"]),
     "transformers": ("modernbert", "ablation/03-tree-one-stage", ["encoder.word_shape_size=0"]),
 }
@@ -63,7 +62,7 @@ def assert_same_scores(model, exported):
                 torch.testing.assert_close(found_labels, expected_labels, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", list(SETTINGS))
+@pytest.mark.parametrize("name", ["bert", *SETTINGS])
 def test_scores_are_those_of_pytorch_for_any_shape(name, pair, tmp_path):
     if name == "bert":
         model, folder = checkpoint.load(pair[0]), pair[1]

@@ -12,7 +12,6 @@ import sys
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -26,6 +25,7 @@ from nestree.nn.int8 import unavailable_reason
 from nestree.pipeline import Batcher, Pipeline, PredictOptions, window_spans
 from nestree.types import Document, Sentence, crossing_pairs
 from tests import tiny
+from tests.conftest import ROOT
 
 TEXT = "The mayor of Lisbon met the president. Police in Oslo arrested two members of the group!"
 
@@ -110,14 +110,12 @@ def test_any_text(ner):
 
 
 def test_long_sentences_are_windowed_and_hold_what_is_known(model):
-    text = "the mayor of Lisbon met the president and " * 30
-    document = Pipeline(model, max_sentence_words=24)(text)
+    text, ner = "the mayor of Lisbon met the president and " * 30, Pipeline(model, max_sentence_words=24)
+    document = ner(text)
     check(document, text)
     assert [span.text for span in document.windowed_sentences] == [text.strip()]
     assert document.entities[-1].end > len(text) - 60
     assert Pipeline(model).split(text).windowed_sentences == ()
-    text = "the mayor of Lisbon met the president and " * 30
-    ner = Pipeline(model, max_sentence_words=24)
     at = text.index("met", 600)
     found = ner(text, known=[(at, at + 3, "LOC")])
     assert ("LOC", at) in {(e.label, e.start) for e in found.entities}
@@ -489,7 +487,7 @@ def test_a_forked_process_loads_and_predicts_as_its_parent():
     precisions = ["float32"] if unavailable_reason() else ["float32", "int8"]
     with subprocess.Popen(
         [sys.executable, "-W", "ignore", "-c", PROGRAM, *precisions],
-        cwd=Path(__file__).resolve().parent.parent.parent,
+        cwd=ROOT,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,

@@ -42,15 +42,9 @@ def test_batches_have_similar_lengths_and_long_sentences_make_smaller_ones():
     assert batches_by_length([1_000, 1_000], 4_000) == [[0], [1]]
 
 
-def test_words_of_many_subwords_make_smaller_batches(model, monkeypatch):
+def test_words_of_many_subwords_make_smaller_batches(model, record_calls):
     odd = [Sentence(("zqxj" * 20,) * 5) for _ in range(16)]
-    sizes, forward = [], Recognizer.forward
-
-    def record(self, batch):
-        sizes.append(batch.subwords.numel())
-        return forward(self, batch)
-
-    monkeypatch.setattr(Recognizer, "forward", record)
+    sizes = record_calls(Recognizer, "forward", lambda _, batch: batch.subwords.numel())
     predicted = predict(model, odd, 80)
     assert [sentence.words for sentence in predicted] == [sentence.words for sentence in odd]
     assert len(sizes) > 1
@@ -90,16 +84,10 @@ def test_a_sentence_that_does_not_fit_is_named_and_other_errors_pass(model, monk
         assert all(module.training for module in training.modules())
 
 
-def test_on_a_gpu_a_batch_is_launched_before_the_previous_one_is_collected(model, monkeypatch):
+def test_on_a_gpu_a_batch_is_launched_before_the_previous_one_is_collected(model, monkeypatch, record_calls):
     order = []
     for step in ("forward", "decode_scores"):
-        method = getattr(Recognizer, step)
-
-        def record(self, batch, *more, step=step, method=method, **options):
-            order.append(step)
-            return method(self, batch, *more, **options)
-
-        monkeypatch.setattr(Recognizer, step, record)
+        record_calls(Recognizer, step, lambda *_, step=step: order.append(step))
     run_on_streams = nestree.pipeline.run_on_streams
     monkeypatch.setattr(nestree.pipeline, "map_threaded", lambda _, jobs, *more: run_on_streams(jobs))
     predict(model, tiny.SENTENCES[:3], batch_words=1)
@@ -107,19 +95,14 @@ def test_on_a_gpu_a_batch_is_launched_before_the_previous_one_is_collected(model
 
 
 @pytest.mark.parametrize("function", [predict, fit_temperatures])
-def test_nothing_runs_in_training_mode_and_every_module_returns_to_its_mode(model, monkeypatch, function):
+def test_nothing_runs_in_training_mode_and_every_module_returns_to_its_mode(model, record_calls, function):
     """Also a module that is frozen while the others are trained."""
-    training, modes, forward = copy.deepcopy(model).train(), set(), Recognizer.forward
+    training = copy.deepcopy(model).train()
     training.encoder.transformer.eval()
     before = {name: module.training for name, module in training.named_modules()}
-
-    def record(self, batch):
-        modes.update(module.training for module in self.modules())
-        return forward(self, batch)
-
-    monkeypatch.setattr(Recognizer, "forward", record)
+    modes = record_calls(Recognizer, "forward", lambda self, _: {module.training for module in self.modules()})
     function(training, tiny.SENTENCES)
-    assert modes == {False}
+    assert set.union(*modes) == {False}
     assert {name: module.training for name, module in training.named_modules()} == before
 
 
@@ -173,10 +156,7 @@ def test_constraints_are_counted_in_words_of_each_window(model):
 
 @pytest.fixture
 def two_threads():
-    before = torch.get_num_threads()
     torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
 
 
 def test_two_items_at_a_time_in_order_and_none_after_an_error(two_threads):

@@ -12,15 +12,7 @@ import pytest
 
 from nestree.errors import InputError
 from nestree.training import experiment
-from nestree.training.experiment import (
-    RunSpec,
-    data_files,
-    group_results,
-    is_locked,
-    run_all,
-    run_specs,
-    table,
-)
+from nestree.training.experiment import RunSpec, data_files, group_results, is_locked, run_all, run_specs, table
 from nestree.training.run_dir import RunDir
 from tests.cli.run import nestree, refuse, succeed
 

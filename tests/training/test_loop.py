@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -24,6 +23,7 @@ from nestree.training import Callbacks, EpochEnd, Step, make_corpus, summary, tr
 from nestree.training.run_dir import RunDir
 from nestree.types import Document, Entity, Sentence
 from tests.cli.run import nestree
+from tests.conftest import ROOT
 from tests.tiny import DOCUMENTS, SENTENCES
 from tests.training.runs import assert_same, history, run, weights
 
@@ -90,7 +90,8 @@ def test_the_same_seed_gives_the_same_weights_and_another_does_not(done, setting
 # nestree.train
 
 
-def test_train_returns_a_model_with_its_scores(settings, tiny_encoder, tmp_path):
+def test_train_returns_a_model_with_its_scores_and_logs_its_progress(settings, tiny_encoder, tmp_path, caplog):
+    caplog.set_level("INFO", "nestree.training.run_dir")
     (tmp_path / "data").mkdir()
     for part, some in {"train": DOCUMENTS, "dev": DOCUMENTS[:4], "test": DOCUMENTS[4:]}.items():
         formats.write(some, tmp_path / "data" / f"{part}.jsonl.gz", "jsonl")
@@ -98,6 +99,7 @@ def test_train_returns_a_model_with_its_scores(settings, tiny_encoder, tmp_path)
     options = {"encoder": tiny_encoder, "config": tmp_path / "small.toml", "device": "cpu"}
     model = train(tmp_path / "data", out=tmp_path / "m", epochs=2, model__dropout=0.1, **options)
     assert (model.settings.training.epochs, model.settings.model.dropout) == (2, 0.1)
+    assert any(message.startswith("epoch 1/2  loss ") for message in caplog.messages)
     predicted = predict(model, SENTENCES[4:])
     expected = evaluate(SENTENCES[4:], predicted, resamples=0)
     assert model.scores["test"].entities == expected.entities
@@ -147,6 +149,7 @@ def test_train_explains_wrong_arguments(tmp_path):
         (["decoding.method=spans", "decoding.threshold=0"], "model.head_prior will be trained but not used"),
         (["decoding.head_prior_weight=0"], "model.head_prior will be trained but not used"),
         (["loss.label=softmax"], "1 training entity has the words of another one with another label"),
+        (["encoder.context=4"], "encoder.context is 4, but no sentence has any"),
         (["loss.label=ranking"], None),
     ],
 )
@@ -159,7 +162,7 @@ def test_settings_that_do_not_fit_are_noted(settings, data, tmp_path, changes, n
     recorder = Recorder()
     corpus = replace(data, train=changed)
     run(settings("training.epochs=1", *changes), corpus, tmp_path / "m", callbacks=recorder)
-    known = ("head_prior will be", "entity has the words")
+    known = ("head_prior will be", "entity has the words", "encoder.context is")
     found = [text for text in recorder.notes if any(part in text for part in known)]
     assert [note in text for text in found] == ([True] if note else [])
 
@@ -357,7 +360,6 @@ def test_tensorboard_shows_each_epoch_once(settings, data, tmp_path, monkeypatch
 
 # Several processes: the same global batches, the same weights up to rounding
 
-ROOT = Path(__file__).parent.parent.parent
 # Accelerate starts torchrun, on a CPU, too.
 LAUNCH = ["accelerate.commands.launch", "--multi-gpu", "--num-processes", "2"]
 

@@ -20,8 +20,8 @@ MANY = tiny.SENTENCES * 12
 
 
 @pytest.fixture(scope="module", params=["mpnet", "roberta"])  # subwords of letters and of bytes
-def folder(request, tmp_path_factory):
-    return tiny.encoder(tmp_path_factory.mktemp("encoder"), request.param)
+def folder(request, tiny_encoders):
+    return tiny_encoders(request.param)
 
 
 @pytest.fixture

@@ -159,26 +159,19 @@ def test_dropout_follows_from_seed_and_update(settings, data):
     assert float(updater.gradients([[0, 1]], 2)["joint"]) != first
 
 
-def test_prefetched_batches_are_the_same(updater, monkeypatch):
-    calls = []
-    collate = updater.model.collate
-
-    def counted(sentences):
-        calls.append((len(sentences), threading.current_thread() is threading.main_thread()))
-        return collate(sentences)
-
-    monkeypatch.setattr(updater.model, "collate", counted)
+def test_prefetched_batches_are_the_same(updater, monkeypatch, record_calls):
     first, second = [[0, 1, 2], [3]], [[4, 5], [6, 7, 0]]
     expected = [updater.gradients(first, 1), updater.gradients(second, 2)]
     gradients = [p.grad.clone() for p in updater.parameters]
+    calls = record_calls(updater.model, "collate", lambda sentences: (len(sentences), threading.get_ident()))
     ahead = Prefetcher(updater.model, updater.sentences, torch.device("cpu"), background=True)
     monkeypatch.setattr(updater, "prefetcher", ahead)
-    calls.clear()
     found = [updater.gradients(first, 1, second), updater.gradients(second, 2)]
     assert found == expected
     assert all(torch.equal(p.grad, before) for p, before in zip(updater.parameters, gradients, strict=True))
-    assert not any(main for _, main in calls)  # never two at once
-    assert [size for size, _ in calls] == [3, 3, 1, 2, 3]  # the first is wanted again, as no one could know
+    sizes, threads = zip(*calls, strict=True)
+    assert threading.get_ident() not in threads  # never two at once
+    assert sizes == (3, 3, 1, 2, 3)  # the first is wanted again, as no one could know
     assert set(ahead.futures) == {(4, 5), (6, 7, 0)}  # nothing older is kept
 
 

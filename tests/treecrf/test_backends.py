@@ -29,19 +29,7 @@ from nestree.treecrf import (
     raise_pending,
     use_backend,
 )
-from tests.treecrf.cases import (
-    CASES,
-    HALVES,
-    SHAPES,
-    TIES,
-    Case,
-    Potentials,
-    leaves,
-    lexical,
-    plain,
-    score_of,
-    to,
-)
+from tests.treecrf.cases import CASES, HALVES, SHAPES, TIES, Case, Potentials, leaves, lexical, plain, score_of, to
 
 # The interpreter computes with numpy, which warns of log2(0) and the like; on a GPU that is -inf, as wanted.
 pytestmark = pytest.mark.filterwarnings("ignore:.* encountered in .*:RuntimeWarning")

@@ -186,13 +186,7 @@ def test_kl_divergence_in_both_directions(backend, p, q):
 
 @pytest.mark.parametrize(
     ("part", "forbidden"),
-    [
-        ("span", IMPOSSIBLE),
-        ("arc", -torch.inf),
-        ("root", IMPOSSIBLE),
-        ("inherit", -torch.inf),
-        ("head", IMPOSSIBLE),
-    ],
+    [("span", IMPOSSIBLE), ("arc", -torch.inf), ("root", IMPOSSIBLE), ("inherit", -torch.inf), ("head", IMPOSSIBLE)],
 )
 def test_kl_is_infinite_exactly_where_q_forbids_what_p_needs(backend, part, forbidden):
     p, q = lexical([3, 3], seed=13), lexical([3, 3], seed=14)

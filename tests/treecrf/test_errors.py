@@ -104,9 +104,7 @@ def test_lengths_beyond_the_sentence(backend, function, wrong):
 
 
 @pytest.mark.parametrize(
-    "wrong",
-    [[3], [[3, 4]], [3.0, 4.0], [True, True], torch.tensor(3), torch.tensor([3j, 4j]), None, "ab"],
-    ids=str,
+    "wrong", [[3], [[3, 4]], [3.0, 4.0], [True, True], torch.tensor(3), torch.tensor([3j, 4j]), None, "ab"], ids=str
 )
 def test_lengths_of_another_shape_or_type(function, wrong):
     found = ["lengths are", repr(wrong)]
