@@ -17,6 +17,7 @@ from nestree.nn.scorers import Scores
 from nestree.pipeline import predict
 from nestree.training import Corpus, distill
 from nestree.training.distill import Teachers
+from nestree.treecrf import LexicalPotentials, entropy, kl_divergence
 from nestree.types import Entity, Sentence
 from tests import tiny
 from tests.test_losses import Table
@@ -37,16 +38,21 @@ def teacher(folder, seed: int, labels: list[str], *changes: str) -> Recognizer:
     return model
 
 
-def student_scores() -> Scores:
-    """Of TEXTS: random ones, in float64, that want gradients."""
+def teachers_of_texts(teachers: list[Recognizer], texts: list[Sentence] = TEXTS) -> Teachers:
+    size = len(texts)
+    return Teachers(tuple(teachers), tuple(LABELS), texts, [False] * size, [True] * size, 0.0)
+
+
+def student_scores(texts: list[Sentence]) -> Scores:
+    """Random ones, in float64, that want gradients."""
     generator = torch.Generator().manual_seed(7)
-    batch, n = len(TEXTS), max(len(text.words) for text in TEXTS)
+    batch, n = len(texts), max(len(text.words) for text in texts)
 
     def normal(*shape: int) -> Tensor:
         return torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_()
 
     table = Table(torch.zeros(()), normal(batch, n + 1, n + 1, n, len(LABELS)))
-    lengths = torch.tensor([len(text.words) for text in TEXTS])
+    lengths = torch.tensor([len(text.words) for text in texts])
     return Scores(lengths, normal(batch, n + 1, n + 1, 2), normal(batch, n, n), normal(batch, n), table)
 
 
@@ -88,8 +94,8 @@ def test_cross_entropy_and_gradient_equal_those_over_all_labelled_trees(tiny_enc
     orders = {1: LABELS, 2: LABELS[::-1]}
     models = [teacher(tiny_encoder, k + 1, orders[k + 1], f"loss.label={kind}") for k in range(teachers)]
     settings = tiny.settings("default", f"loss.label={kind}", "model.head_prior=false")
-    scores, size = student_scores(), len(TEXTS)
-    given = Teachers(tuple(models), tuple(LABELS), TEXTS, [False] * size, [True] * size, 0.0)
+    scores = student_scores(TEXTS)
+    given = teachers_of_texts(models)
     batch = given.attach(models[0].collate(TEXTS), range(len(TEXTS)))
     losses = compute_losses(scores, batch.gold, settings, given.targets(batch))
     expected = torch.zeros((), dtype=torch.float64)
@@ -108,6 +114,32 @@ def test_cross_entropy_and_gradient_equal_those_over_all_labelled_trees(tiny_enc
     theirs = torch.autograd.grad(expected, leaves)
     for mine, its in zip(ours, theirs, strict=True):
         torch.testing.assert_close(mine, its, rtol=1e-5, atol=1e-5)
+
+
+def test_trees_alone_diverge_by_what_treecrf_says(tiny_encoder):
+    """Without labels, the cross-entropy is a divergence of trees, and of what their spans say."""
+    model = teacher(tiny_encoder, 3, LABELS)
+    model.temperatures = Temperatures()
+    texts = [Sentence(["the", "mayor", "of", "Lisbon", "met", "police", "in", "Oslo"]), TEXTS[2]]
+    given = teachers_of_texts([model], texts)
+    batch = given.attach(model.collate(texts), range(len(texts)))
+    targets = given.targets(batch)
+    zeros = {name: torch.zeros_like(getattr(targets, name)) for name in ("weights", "labels")}
+    targets = replace(targets, **zeros)
+    scores = student_scores(texts)
+    with torch.no_grad():
+        said = model(model.collate_words(texts))
+    both = [trees_of(said, said.mention.double()), trees_of(scores, scores.mention)]
+    found = compute_losses(scores, batch.gold, tiny.settings("default", "model.head_prior=false"), targets)
+    mentions = (said.mention.double().log_softmax(-1), scores.mention.log_softmax(-1))
+    yes_no = (torch.stack([targets.no, targets.yes], -1) * mentions[1]).sum()
+    expected = (kl_divergence(*both, said.lengths) + entropy(both[0], said.lengths)).sum() - yes_no
+    torch.testing.assert_close(found.parts["distillation"], expected, rtol=1e-5, atol=1e-5)
+
+
+def trees_of(scores: Scores, mention: Tensor) -> LexicalPotentials:
+    span = mention.logsumexp(-1)
+    return LexicalPotentials(span, scores.arc.double(), scores.root.double(), torch.zeros_like(span))
 
 
 # From teacher to student
