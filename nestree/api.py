@@ -71,6 +71,8 @@ def evaluate(
     if (predicted is None) == (model is None):
         raise InputError("evaluate needs either predicted entities or model=, to compare with the gold ones.")
     if predicted is not None:
+        if threshold is not None:
+            raise InputError(f"threshold={threshold} selects the entities of a model, and `predicted` has its own.")
         both = ([s for d in to_documents(data) for s in d.sentences] for data in (gold, predicted))
         return compare_with_gold(*both, **options)
     from nestree.pipeline import Pipeline, load

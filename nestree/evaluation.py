@@ -32,6 +32,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from numbers import Integral
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -547,6 +548,9 @@ def evaluate(
 
     Intervals come from `resamples` bootstrap samples; with 0 there are none, and numpy is not imported.
     """
+    for name, value in (("resamples", resamples), ("seed", seed)):
+        if not isinstance(value, Integral) or value < 0:
+            raise InputError(f"{name} is {value!r}; it must be a whole number, 0 or more.")
     check_alignment(gold, predicted)
     if not gold:
         raise DataError("there are no sentences to score. Name a gold file that has some.")

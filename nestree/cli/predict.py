@@ -69,6 +69,7 @@ def predict(
 
     if not target_format and not out.suffix:
         target_format = "jsonl"
+    check_files(files, "predict")
     jobs = find_jobs(files, reading.source_format, out, target_format, skip_bad)
     if resume and jobs.folder is None:
         raise InputError("--resume continues in a folder: name several files, or a folder, and --out FOLDER.")
@@ -133,7 +134,6 @@ def find_jobs(
     """The files to read, those of folders included; says which files of folders are not read."""
     from nestree.predict_files import plan_jobs
 
-    check_files(files, "predict")
     jobs = plan_jobs(files, format, out, target_format, skip_bad)
     if jobs.left_out:
         more = len(jobs.left_out) - 1

@@ -79,6 +79,8 @@ def train(
     sources = {part: source for part, source in given.items() if source is not None}
     if "train" not in sources:
         raise InputError("there is no training data. Give a folder, a file or documents.")
+    if callbacks is not None and not isinstance(callbacks, Callbacks):
+        raise InputError(f"callbacks is {callbacks!r:.60}; it must be an instance of a subclass of Callbacks.")
     if encoder is not None:
         settings["encoder__path"] = str(encoder)
     if resume and (settings or config or init):

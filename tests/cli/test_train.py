@@ -153,6 +153,7 @@ def test_an_encoder_folder_whose_name_is_a_number(place, tmp_path, monkeypatch):
         (["train", "--train", "data.jsonl", "--out", "m", "--set", "training.epoch=3"], "mean training.epochs?"),
         (["train", "--train", "data.jsonl", "--out", "m", "--config", "nothing"], "nothing: neither a TOML file"),
         (["train", "--train", "absent.jsonl", "--out", "m"], "absent.jsonl does not exist"),
+        (["pretrain", "absent", "--encoder", "e", "--out", "m"], "absent does not exist. Check the name and the"),
         (["train", "--train", "data.jsonl", "--out", "model"], "model holds a run already. Continue it with"),
         (["train", "--train", "data.jsonl", "--out", "m", "--device", "gpu"], "there is no device 'gpu'"),
         (["train", "--resume", "encoder"], "has no training/state.safetensors: there is nothing to resume"),

@@ -12,7 +12,7 @@ import nervaluate
 import pytest
 from hypothesis import given, settings
 
-from nestree.errors import DataError
+from nestree.errors import DataError, InputError
 from nestree.evaluation import KINDS, compare, evaluate
 from nestree.report.tables import heads_table
 from nestree.types import Entity, Sentence
@@ -246,6 +246,13 @@ def corpus(*texts, ids=False):
 def test_misaligned_sentences(gold, predicted, place, remedy):
     with pytest.raises(DataError, match=re.escape(place) + ".*" + re.escape(remedy)):
         evaluate(gold, predicted)
+
+
+@pytest.mark.parametrize("options", [{"resamples": -1}, {"resamples": "many"}, {"seed": -1}])
+def test_numbers_out_of_range(options):
+    [(name, value)] = options.items()
+    with pytest.raises(InputError, match=rf"{name} is {value!r}; it must be a whole number, 0 or more"):
+        evaluate(corpus("a b"), corpus("a b"), **options)
 
 
 def test_a_comparison_names_the_misaligned_prediction():

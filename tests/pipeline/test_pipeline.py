@@ -334,6 +334,8 @@ def test_read_write_and_evaluate(ner, tmp_path, caplog):
     assert nestree.evaluate([document], model=ner, threshold=0.9, resamples=0).entities.recall < 1
     with pytest.raises(InputError, match="needs either predicted entities or model="):
         nestree.evaluate([document])
+    with pytest.raises(InputError, match=r"threshold=0\.9 selects the entities of a model"):
+        nestree.evaluate([document], [back], threshold=0.9)
 
 
 # Constraints

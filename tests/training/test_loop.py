@@ -138,6 +138,8 @@ def test_train_explains_wrong_arguments(tmp_path):
         train(DOCUMENTS, out=tmp_path / "m", epochs="many")
     with pytest.raises(InputError, match="there is no training data"):
         train(dev=DOCUMENTS, out=tmp_path / "m")
+    with pytest.raises(InputError, match=r"callbacks is \[\]; it must be an instance"):
+        train(DOCUMENTS, out=tmp_path / "m", callbacks=[])
 
 
 # Notes for the user
