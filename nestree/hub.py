@@ -24,7 +24,7 @@ def resolve(name: str | Path | None, *, revision: str | None = None, token: str 
 
     `revision`: a branch, tag or commit of the hub. `token`: for private models.
     """
-    if not isinstance(name, str | Path | None):
+    if not isinstance(name, str | Path | None) or name == "":
         raise ModelError(f"a model is named by a folder, {BUNDLED_NAME} or OWNER/NAME on the hub, not by {name!r:.60}.")
     if name is None or is_bundled(name):
         return checkpoint.bundled_model()

@@ -192,7 +192,7 @@ class Pipeline:
         return unpickle, (files, str(self.device), self.max_sentence_words, self.precision, self.workers)
 
     def close(self) -> None:
-        """End the worker processes; the next call starts new ones."""
+        """End the worker processes after the calls that use them; the next call starts new ones."""
         if self.worker_pool:
             self.worker_pool.close()
 

@@ -197,7 +197,7 @@ def test_a_folder_wins_and_needs_no_hub(tiny_model, tmp_path, monkeypatch):
     for name in ("absent", "./absent", "/absent/model", "a/b/c", "../me/absent", "a b/c"):
         with pytest.raises(ModelError, match=r"does not exist\. Name a directory .*, or OWNER/NAME"):
             hub.resolve(name)
-    for name in (5, b"box", ["a/b"]):
+    for name in (5, b"box", ["a/b"], ""):
         with pytest.raises(ModelError, match="a model is named by a folder, gum-minilm or OWNER/NAME"):
             hub.resolve(name)
 
