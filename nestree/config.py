@@ -371,5 +371,5 @@ def check_threshold(threshold: Any) -> None:
     if isinstance(threshold, Mapping):
         values = {f"threshold[{label!r}]": value for label, value in threshold.items()}
     for name, value in values.items():
-        if not isinstance(value, Real) or isinstance(value, bool) or not 0 <= float(value) < 1:
+        if isinstance(value, bool) or not (isinstance(value, Real) and 0 <= value < 1):  # type: ignore[operator]
             raise InputError(f"{name} is {value!r:.60}; it must be a number, 0 or more and less than 1.")
