@@ -284,19 +284,23 @@ def test_ray_starts_here_and_says_nothing(tiny_model, source, expected, tmp_path
 
 def test_the_cluster_ends(tiny_model, source, expected, tmp_path):
     """The command says so and how to go on, before Ray ends it."""
-    for attempt in range(5):
-        out = tmp_path / f"out{attempt}"
-        command = [*COMMAND, source, "--out", out, *options(tiny_model)]
-        driver = subprocess.Popen([*map(str, command), "--ray"], stderr=subprocess.PIPE, text=True)
-        raylets: list[int] = []
-        while not raylets and driver.poll() is None:
-            raylets = [pid for pid in children(driver.pid) if "raylet/raylet" in command_line(pid)]
-        while driver.poll() is None and not log_entries(out):
-            time.sleep(0.001)
-        os.kill(raylets[0], signal.SIGKILL)
-        said = driver.communicate()[1]
-        if driver.returncode != 0:  # else the command was done before it noticed
-            break
+    out = tmp_path / "out"
+    command = [*COMMAND, source, "--out", out, *options(tiny_model)]
+    driver = subprocess.Popen([*map(str, command), "--ray"], stderr=subprocess.PIPE, text=True)
+    raylets: list[int] = []
+    while not raylets and driver.poll() is None:
+        raylets = [pid for pid in children(driver.pid) if "raylet/raylet" in command_line(pid)]
+    while driver.poll() is None and not log_entries(out):
+        time.sleep(0.001)
+    workers = [pid for pid in children(raylets[0]) if command_line(pid).startswith("ray::")]
+    for worker in workers:  # so that the command is not done before it notices
+        os.kill(worker, signal.SIGSTOP)
+    os.kill(raylets[0], signal.SIGKILL)
+    driver.wait(timeout=300)
+    for worker in workers:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(worker, signal.SIGKILL)
+    said = driver.communicate()[1]
     assert driver.returncode == 2, said
     assert "Continue with the same command and --resume.\nError: Ray does not answer any more" in said
     assert process(*command[len(COMMAND) - 1 :], "--resume").returncode == 0
