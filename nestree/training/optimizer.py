@@ -45,7 +45,7 @@ def set_lr(optimizer: torch.optim.Optimizer, factor: float) -> None:
 class Perturbation:
     """SAM on all weights of the encoder, or FGM on its subword embeddings.
 
-    Adds to a gradient that at weights which are moved by `rho` along it.
+    A second pass computes gradients at weights that are moved by `rho` along their normalized gradient.
     """
 
     def __init__(self, transformer: Any, parameters: Sequence[Tensor], settings: TrainingSettings) -> None:
@@ -59,7 +59,7 @@ class Perturbation:
 
     @torch.no_grad()
     def add_gradients(self, run_pass: Callable[[], object]) -> None:
-        """`run_pass` computes the gradients of all parameters at the current weights."""
+        """Add the gradients at perturbed weights; `run_pass` computes those of all parameters at the current ones."""
         torch._foreach_copy_(self.original_weights, self.weights)
         torch._foreach_copy_(self.first_gradients, gradients_of(self.parameters))
         moves = gradients_of(self.weights)  # scaled in place: the next pass clears them
