@@ -9,6 +9,9 @@ Proxies; dev and test data are whole where nothing else is said:
     genia-fine             GENIA's articles in XML with their 35 types; train 70 %, dev 15 %, test 15 % of the articles
     gum-fine               GUM-open; the type with the part of speech of the head, 94 labels, and `name` as a second
                            label of names of one word; two of every five training sentences
+    gum-parts              names, times and numbers of GUM-open with their parts, in the manner of NNE: a person has a
+                           FIRST and a NAME, a date a MONTH and a YEAR, 61 years a CARDINAL and a UNIT; sentences of ten
+                           words and more, 2,936 of them for training
     NAME-fifth             every fifth sentence of the training data of GENIA, LitBank and GUM-open
 
 Genres: OUT/without-GENRE has the train and dev data of all other genres, and all documents of this one as test data.
@@ -20,13 +23,15 @@ missing is summed out. Dev and test stay whole.
 
 import argparse
 import random
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import count, pairwise
 from pathlib import Path
 
 from nestree.data import formats
-from nestree.types import Document, Sentence
+from nestree.training.dataset import drop_crossing
+from nestree.types import Document, Entity, Sentence
 
 PARTS = ("train", "dev", "test")
 Parts = dict[str, list[Document]]
@@ -91,6 +96,8 @@ def make_proxies(shared: Path) -> Iterator[tuple[str, Parts]]:
         )
     fine = {part: [with_fine_labels(document) for document in parts[part]] for part in PARTS}
     yield "gum-fine", {**fine, "train": keep_sentences(fine["train"], 2, 5)}
+    with_parts = {part: [with_named_parts(document) for document in parts[part]] for part in PARTS}
+    yield "gum-parts", {**with_parts, "train": keep_sentences(with_parts["train"], 3, 4, most=2_936)}
 
 
 def leave_one_genre_out(gum: Path) -> Iterator[tuple[str, Parts]]:
@@ -102,10 +109,11 @@ def leave_one_genre_out(gum: Path) -> Iterator[tuple[str, Parts]]:
         yield f"without-{genre}", {**others, "test": [d for d in everything if d.id.split("_")[1] == genre]}
 
 
-def keep_sentences(documents: Sequence[Document], kept: int, of: int) -> list[Document]:
-    """The first `kept` of every `of` sentences, counted over all documents, without empty documents."""
+def keep_sentences(documents: Sequence[Document], kept: int, of: int, most: int | None = None) -> list[Document]:
+    """The first `kept` of every `of` sentences, counted over all documents, up to `most`, without empty documents."""
     number = count()
-    shorter = [replace(d, sentences=tuple(s for s in d.sentences if next(number) % of < kept)) for d in documents]
+    chosen = {k for k, _ in zip((k for k in count() if k % of < kept), range(most or 10**6), strict=False)}
+    shorter = [replace(d, sentences=tuple(s for s in d.sentences if next(number) in chosen)) for d in documents]
     return [document for document in shorter if document.sentences]
 
 
@@ -122,6 +130,122 @@ def with_fine_labels(document: Document) -> Document:
         return replace(sentence, entities=tuple(entities))
 
     return replace(document, sentences=tuple(map(relabel, document.sentences)))
+
+
+NAMED = {
+    "person": "PER",
+    "organization": "ORG",
+    "place": "PLACE",
+    "event": "EVENT",
+    "object": "PRODUCT",
+    "time": "DATE",
+}
+MONTHS = [
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
+]
+DAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
+WORDS = {  # label: words that have it wherever they stand in a name, a time or a number
+    "HON": {"Mr", "Mr.", "Mrs", "Mrs.", "Ms", "Ms.", "Dr", "Dr.", "Sir", "Prof.", "Senator", "President", "Justice"},
+    "CORPJARGON": {
+        "Inc",
+        "Inc.",
+        "Corp",
+        "Corp.",
+        "Co.",
+        "Company",
+        "Corporation",
+        "Ltd",
+        "Ltd.",
+        "Group",
+        "Foundation",
+    },
+    "ORGEDU": {"University", "College", "School", "Institute", "Academy"},
+    "GOVERNMENT": {"Court", "Senate", "Congress", "House", "Parliament", "Government", "Department", "Ministry"},
+    "MONTH": set(MONTHS),
+    "DAY": set(DAYS),
+    "REL": {"last", "next", "this", "ago", "later", "earlier", "past", "recent", "recently", "before", "after"},
+    "QUAL": {"about", "around", "approximately", "over", "nearly", "almost", "roughly", "least"},
+    "DIRECTION": {"North", "South", "East", "West", "New", "Northern", "Southern", "Eastern", "Western", "Central"},
+}
+TIME_UNITS = re.compile(r"(second|minute|hour|day|week|month|year|decade|century|centurie|yr|min)s?$")
+MEASURES = re.compile(r"(km|mile|meter|metre|foot|feet|inche?|pound|kg|gram|ton|acre|degree|dollar|euro|percent|%)s?$")
+NATIONALITY = re.compile(r"[A-Z][a-z]+(ian|ese|ish|can|ean|rench|utch|reek|erman)s?$")
+YEAR = re.compile(r"(1[0-9]|20)[0-9]{2}$")
+
+
+def with_named_parts(document: Document) -> Document:
+    """The document with the entities of `gum-parts`, in sentences of ten words and more."""
+    return replace(document, sentences=tuple(map(name_parts, (s for s in document.sentences if len(s.words) >= 10))))
+
+
+def name_parts(sentence: Sentence) -> Sentence:
+    words, tags = sentence.words, sentence.extra["upos"]
+    found: set[tuple[int, int, str]] = set()
+    for entity in sentence.entities:
+        start, end = entity.start, entity.end
+        while end - start > 1 and tags[start] in ("DET", "ADP", "PRON", "PUNCT"):
+            start += 1
+        while end - start > 1 and tags[end - 1] in ("PART", "PUNCT"):
+            end -= 1
+        if not entity.extra.get("named") and entity.label != "time":
+            if (
+                entity.label == "person"
+                and entity.head is not None
+                and tags[entity.head] == "NOUN"
+                and end - start <= 3
+            ):
+                found.add((entity.head, entity.head + 1, "ROLE"))
+            continue
+        if end - start > 12 or not {"PROPN", "NUM", "NOUN", "ADJ"} & set(tags[start:end]):
+            continue
+        found.add((start, end, NAMED.get(entity.label, "OTHER")))
+        labels = {k: label for k in range(start, end) for label, known in WORDS.items() if words[k] in known}
+        found |= {(k, k + 1, label) for k, label in labels.items()}
+        names = [k for k in range(start, end) if tags[k] == "PROPN" and k not in labels]
+        if entity.label == "person" and names:
+            found.add((names[-1], names[-1] + 1, "NAME"))
+            found |= {
+                (k, k + 1, "INI" if len(words[k].strip(".")) == 1 else "FIRST") for k in names[:1] if len(names) > 1
+            }
+            found |= {(k, k + 1, "MIDDLE") for k in names[1:-1]}
+            if names[-1] - names[0] == len(names) - 1 < end - start - 1:
+                found.add((names[0], names[-1] + 1, "PER"))
+        elif entity.label == "organization" and names and names[-1] - names[0] == len(names) - 1:
+            found.add((names[0], names[-1] + 1, "NAME"))
+        elif entity.label == "time":
+            found |= {
+                (k, k + 1, label) for k in range(start, end) if YEAR.match(words[k]) for label in ("YEAR", "DATE")
+            }
+            for k in range(start, end - 1):
+                if words[k] in MONTHS and tags[k + 1] == "NUM" and not YEAR.match(words[k + 1]):
+                    found |= {(k + 1, k + 2, "NUMDAY"), (k, k + 2, "DATE")}
+    for k, (word, tag) in enumerate(zip(words, tags, strict=True)):
+        in_date = {(k, k + 1, "YEAR"), (k, k + 1, "NUMDAY")} & found
+        if tag == "NUM" and not in_date:
+            found.add((k, k + 1, "CARDINAL"))
+            following = words[k + 1].lower() if k + 1 < len(words) else ""
+            for pattern, whole in ((TIME_UNITS, "DURATION"), (MEASURES, "QUANTITY")):
+                if pattern.match(following):
+                    start = k - 1 if k and words[k - 1].lower() in WORDS["QUAL"] else k
+                    found |= {(k + 1, k + 2, "UNIT"), (start, k + 2, "PERCENT" if following[:1] in "%p" else whole)}
+            if k and words[k - 1] in ("$", "£", "€"):
+                found |= {(k - 1, k, "UNIT"), (k - 1, k + 1, "MONEY")}
+        if NATIONALITY.match(word) and tag in ("ADJ", "PROPN"):
+            found |= {(k, k + 1, "NATIONALITY")} | ({(k, k + 1, "NORP")} if tag == "ADJ" else set())
+        if re.match(r"(first|second|third|fourth|[0-9]+(st|nd|rd|th))$", word.lower()) and tag == "ADJ":
+            found.add((k, k + 1, "ORDINAL"))
+    return replace(sentence, entities=drop_crossing([Entity(*each) for each in sorted(found)]))
 
 
 if __name__ == "__main__":
