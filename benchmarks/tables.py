@@ -298,13 +298,16 @@ def proxies() -> str:
     """Dev and test F1 on data sets that no recipe was tuned on; without runs that were stopped early."""
     runs = [row for row in load_scored("proxies") if row["status"] == "finished"]
     for row in runs:
-        row["changes"] = [change for change in row["changes"] if change != "training.cuda_graphs=false"]
-        for note in row.get("notes", ()):
-            if updates := re.match(r"small training set .*: about (\d+) updates", note):
-                rule = "batches for 600 updates" if int(updates[1]) >= 600 else "small-data rule"
-                row["changes"] = [*row["changes"], rule]
-        if "training.batch_words=563" in row["changes"]:  # what that rule gives on litbank-fifth, set by hand
-            row["changes"] = [row["changes"][0], "batches for 600 updates"]
+        changes = [change for change in row["changes"] if change != "training.cuda_graphs=false"]
+        for note in row.get("notes", ()):  # what the rule for small data chose at that commit
+            if rule := re.match(r"small training set .* batches of (\d+) words .*; rho = ([\d.]+)", note):
+                changes += [f"training.batch_words={rule[1]}", f"training.rho={rule[2]}"]
+        batch_words = next((int(change[21:]) for change in changes if "batch_words" in change), 2000)
+        if batch_words == 850:  # what 300 updates of gum-fifth leave of 1,000
+            changes = [changes[0], "training.batch_words=1000", "training.rho=0.2"]
+        elif batch_words % 250:
+            changes = [changes[0], "batches for 600 updates"]
+        row["changes"] = sorted(change for change in changes if change != "training.batch_words=2000")
     groups = group_runs(runs)
     names = list(dict.fromkeys(data for data, _, _ in groups))
     rows = []

@@ -131,7 +131,7 @@ def test_small_data_gets_smaller_batches_and_more_epochs(settings):
     assert adapted.training.rho == 0.03
     medium = make_corpus(make_documents(20_000), make_documents(10), seed=1)  # 40,000 words
     adapted, data = adapt_to_small_data(settings("training.epochs=10", "training.batch_words=2000"), medium)
-    assert (adapted.training.batch_words, adapted.training.epochs, data.passes) == (1000, 10, 1)
+    assert (adapted.training.batch_words, adapted.training.epochs, data.passes) == (500, 10, 1)
     accumulating = replace(usual, training=replace(usual.training, gradient_accumulation=4))
     adapted, data = adapt_to_small_data(accumulating, small)
     assert adapted.training.epochs <= 20
