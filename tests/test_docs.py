@@ -4,10 +4,14 @@ import doctest
 import importlib.util
 import pkgutil
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
+import typer
 
+from benchmarks import training
+from nestree.cli import app
 from tests.conftest import ROOT
 
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
@@ -79,3 +83,24 @@ def test_architecture_lists_every_file_and_names_functions_that_exist():
     assert len(names) > 40
     for name in names:
         pkgutil.resolve_name(f"nestree.{name}")  # raises if there is no such module or attribute
+
+
+# Bash expands the arguments of a block and calls these instead of the programs; there are no others on its PATH.
+ECHO = (
+    'nestree() { { printf "%s\\0" nestree "$@"; printf "\\n"; } >&3; }; python() { shift; nestree "$@"; }; exec 3>&1\n'
+)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_have_these_options(page, tmp_path):
+    program = typer.main.get_command(app)
+    for block in re.findall(r"^```sh\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
+        script = ["/bin/bash", "-c", ECHO + re.sub(r"^\$ ", "", block, flags=re.MULTILINE)]
+        called = subprocess.run(script, cwd=tmp_path, env={"PATH": ""}, capture_output=True, text=True).stdout
+        for line in called.splitlines():
+            _, name, *arguments = line.split("\0")[:-1]
+            if name == "benchmarks.training":
+                assert training.make_jobs(training.parse_arguments(arguments), None)
+            elif not name.startswith("benchmarks.") and "Error: " not in block:
+                options = [option for p in program.commands[name].params for option in [*p.opts, *p.secondary_opts]]
+                assert {a for a in arguments if a.startswith("-") and a != "-"} <= {*options}, line
