@@ -91,8 +91,7 @@ def evaluate(
 def compare_with_gold(gold: list[Sentence], predicted: list[Sentence], **options: Any) -> Evaluation:
     """The scores; warns if no label stands on both sides."""
     found = evaluation.evaluate(gold, predicted, **options)
-    if warning := evaluation.disjoint_labels(found):
-        log.warning("%s", warning)
+    evaluation.warn_disjoint_labels(found)
     return found
 
 
@@ -139,8 +138,9 @@ def export(
         gold, before = predict_data(Pipeline(recognizer, precision="float32"), data)
         after = predict_data(Pipeline(exported), gold)[1]
         pairs = (gold, before), (gold, after), (before, after)
-        found = [evaluation.evaluate(*pair, resamples=0).entities.f1 for pair in pairs]
-        scores = ExportScores(*(100 * f1 for f1 in found))
+        found = [evaluation.evaluate(*pair, resamples=0) for pair in pairs]
+        evaluation.warn_disjoint_labels(found[0])
+        scores = ExportScores(*(100 * each.entities.f1 for each in found))
         checkpoint.add_to_card(temporary, export_summary(scores))
         return scores
 

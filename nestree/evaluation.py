@@ -28,6 +28,7 @@ permutation test    its significance: under the null hypothesis, the two predict
                     bootstrap would.
 """
 
+import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from numpy import ndarray
     from numpy.random import Generator
 
+log = logging.getLogger(__name__)
 KINDS = ("type", "boundary", "missed", "spurious")  # of errors
 LEVEL = 0.95  # of every interval
 RESAMPLES = 1000
@@ -529,16 +531,17 @@ class Evaluation(AttributeHints):
         }
 
 
-def disjoint_labels(evaluation: Evaluation) -> str | None:
-    """A warning if gold and predicted entities have no label in common."""
+def warn_disjoint_labels(evaluation: Evaluation) -> None:
+    """Log a warning if gold and predicted entities have no label in common."""
     gold = {label for label, score in evaluation.labels.items() if score.gold}
     predicted = {label for label, score in evaluation.labels.items() if score.predicted}
-    if not gold or not predicted or gold & predicted:
-        return None
-    return (
-        f"gold and prediction have no label in common, so all scores are 0: gold has {', '.join(sorted(gold))}; "
-        f"predicted are {', '.join(sorted(predicted))}. Give both the same labels."
-    )
+    if gold and predicted and not gold & predicted:
+        log.warning(
+            "gold and prediction have no label in common, so all scores are 0: gold has %s; predicted are %s. Give "
+            "both the same labels.",
+            ", ".join(sorted(gold)),
+            ", ".join(sorted(predicted)),
+        )
 
 
 def evaluate(

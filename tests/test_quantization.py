@@ -12,6 +12,7 @@ from nestree.evaluation import evaluate
 from nestree.pipeline import predict
 from tests import tiny
 from tests.cli.run import nestree, refuse, succeed
+from tests.tiny import write_text
 
 
 @pytest.mark.parametrize("shape", [(64, 64), (257, 257), (1, 4097), (3, 40, 50), (8192, 1)])
@@ -132,6 +133,16 @@ def test_the_command_says_what_8_bits_cost(tiny_model, tiny_data, tmp_path):
     assert f"data.jsonl: {cost}" in (tmp_path / "m" / "README.md").read_text()
     assert sizes.endswith(f" MB: {tmp_path / 'm'}")
     assert json.loads((tmp_path / "m" / "labels.json").read_text())["labels"] == tiny.LABELS
+
+
+def test_disjoint_labels_are_never_hidden(tiny_model, tiny_data, tmp_path):
+    others = write_text(tmp_path / "others.jsonl", tiny_data.read_text().replace('"label": "', '"label": "my-'))
+    for number, (command, option) in enumerate((("quantize", "--gold"), ("export", "--data"), ("analyze", None))):
+        out = ["--onnx" if command == "export" else "--out", tmp_path / str(number)]
+        data = [tiny_model, option, others, *out] if option else [others, "--model", tiny_model]
+        done = succeed(command, *data, "-q")
+        assert done.stderr.count("Warning: gold and prediction have no label in common, so all scores are 0: ") == 1
+        assert "gold has my-" in done.stderr
 
 
 def test_what_goes_wrong_leaves_nothing_behind(tiny_model, tmp_path):

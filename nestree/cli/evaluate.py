@@ -92,8 +92,7 @@ def evaluate(
         evaluation = library.evaluate(*data, resamples=resamples, seed=seed)
     evaluations = (comparison.first, comparison.second) if comparison else (evaluation,)
     for each in evaluations:
-        if warning := library.disjoint_labels(each):  # --quiet does not hide it
-            typer.echo(f"Warning: {warning}", err=True)
+        library.warn_disjoint_labels(each)
     title = f"{sides[0]} against {gold}"
     if html:
         given = {"threshold": threshold, "words": reading.words, "sentences": reading.sentences}
@@ -148,7 +147,7 @@ def analyze(
     from rich.console import Console
 
     from nestree import report
-    from nestree.evaluation import evaluate
+    from nestree.evaluation import evaluate, warn_disjoint_labels
     from nestree.pipeline import PredictOptions
     from nestree.show import draw_sentence
 
@@ -158,6 +157,7 @@ def analyze(
     recognizer = load_pipeline(model, device)[0].inference_model
     gold = recognizer.sentences_with_context(documents)
     evaluation = evaluate(gold, predict_sentences(recognizer, gold), resamples=0)
+    warn_disjoint_labels(evaluation)
     rows = vary_penalty(recognizer, gold, values)
     if format == "json":
         print_json({**report.to_json(evaluation), "head_sharing": rows})

@@ -335,7 +335,7 @@ def quantize(
     """
     from nestree import checkpoint, hub
     from nestree.data.io import atomic_path
-    from nestree.evaluation import evaluate
+    from nestree.evaluation import evaluate, warn_disjoint_labels
 
     documents = []
     if gold:
@@ -348,10 +348,10 @@ def quantize(
         if gold:
             annotated = [sentence for document in documents for sentence in document.sentences]
             before, after = (predict_documents(path, documents, device) for path in (folder, temporary))
-            f1_before, f1_after, agreement = (
-                100 * evaluate(reference, predicted, resamples=0).entities.f1
-                for reference, predicted in ((annotated, before), (annotated, after), (before, after))
-            )
+            pairs = (annotated, before), (annotated, after), (before, after)
+            found = [evaluate(*pair, resamples=0) for pair in pairs]
+            warn_disjoint_labels(found[0])
+            f1_before, f1_after, agreement = (100 * each.entities.f1 for each in found)
             cost = (
                 f"F1 {f1_before:.2f} before, {f1_after:.2f} in 8 bits; "
                 f"both agree on {agreement:.1f} % of entities (F1)."

@@ -74,15 +74,11 @@ class Commands(TyperGroup):
     """The group of all commands. An error in one becomes one sentence and an exit code."""
 
     verbosity = NORMAL
-    log: logging.Handler | None = None  # what -v shows
+    log = logging.StreamHandler()  # of this call
     arguments: Sequence[str] = ()  # of this call
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         Commands.verbosity, Commands.arguments = NORMAL, tuple(args)
-        if Commands.log is not None:  # from an earlier command in the same process
-            logging.getLogger("nestree").removeHandler(Commands.log)
-            logging.getLogger("nestree").setLevel(logging.NOTSET)
-            Commands.log = None
         return super().parse_args(ctx, complete_ray_option(args))
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
@@ -93,7 +89,7 @@ class Commands(TyperGroup):
 
     def main(self, *args: Any, **options: Any) -> Any:
         gc.set_threshold(GC_THRESHOLD)
-        with escape_streams(), report_errors():
+        with escape_streams(), report_errors(), show_warnings():
             return super().main(*args, **options)
 
     def make_context(self, *args: Any, **options: Any) -> Any:
@@ -172,6 +168,20 @@ def show_compilation() -> Iterator[None]:
         logger.setLevel(logging.NOTSET)
 
 
+@contextmanager
+def show_warnings() -> Iterator[None]:
+    """Show the warnings that are logged, even with --quiet; -v shows the rest of the log, too."""
+    logger, Commands.log = logging.getLogger("nestree"), logging.StreamHandler(sys.stderr)
+    Commands.log.setFormatter(logging.Formatter("Warning: %(message)s"))
+    Commands.log.setLevel(logging.WARNING)
+    logger.addHandler(Commands.log)
+    logger.setLevel(logging.NOTSET)  # -v of an earlier command in the same process
+    try:
+        yield
+    finally:
+        logger.removeHandler(Commands.log)
+
+
 def set_quiet(quiet: bool) -> None:
     if quiet:
         Commands.verbosity = QUIET
@@ -180,12 +190,10 @@ def set_quiet(quiet: bool) -> None:
 def set_verbose(count: int) -> None:
     """Show the log of nestree: -v INFO, -vv DEBUG."""
     if count:
-        Commands.verbosity, logger = count, logging.getLogger("nestree")
-        if Commands.log is None:  # -v may stand before and after the command
-            Commands.log = logging.StreamHandler(sys.stderr)
-            Commands.log.setFormatter(logging.Formatter("%(name)s: %(message)s"))
-            logger.addHandler(Commands.log)
-        logger.setLevel(logging.INFO if count == 1 else logging.DEBUG)
+        Commands.verbosity = count
+        Commands.log.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+        Commands.log.setLevel(logging.NOTSET)
+        logging.getLogger("nestree").setLevel(logging.INFO if count == 1 else logging.DEBUG)
 
 
 @contextmanager

@@ -202,7 +202,7 @@ def run_training(command: str, settings: "Settings", origin: dict[str, Any], run
     from accelerate import PartialState
 
     from nestree import training
-    from nestree.evaluation import evaluate
+    from nestree.evaluation import evaluate, warn_disjoint_labels
     from nestree.pipeline import PredictOptions
 
     folder = run.resume or run.out
@@ -254,6 +254,7 @@ def run_training(command: str, settings: "Settings", origin: dict[str, Any], run
         gold = [sentence for document in parts["test"] for sentence in document.sentences]
         predicted = predict_documents(folder, parts["test"], run.device, PredictOptions(scored=True))
         test = evaluate(gold, predicted, resamples=0)
+        warn_disjoint_labels(test)
     print_line(training.summary(result, test))
     if result.evaluation is None:
         print_line(f"Everything is saved. Continue with: nestree {command} --resume {folder}")
