@@ -123,13 +123,21 @@ def select(
     for name, value, default in (("diversity", diversity, "none"), ("by", by, "f1-loss")):
         if partial and value != default:
             raise InputError(f"{name}={value!r} is for whole sentences, and `partial` asks about spans. Leave it out.")
+    sources: Any = exclude
+    if isinstance(exclude, str | Document) or not isinstance(exclude, Iterable):
+        sources = [exclude]
+    sources = list(sources)
+    for name, value in (("pool", pool), *(("a source in exclude", source) for source in sources)):
+        if isinstance(value, Document) or not isinstance(value, Path | Iterable):  # it iterates over its entities
+            raise InputError(
+                f"{name} is {value!r:.60}; it must be a file, or a list or iterator of documents, sentences or texts."
+            )
     pipeline = model if isinstance(model, Pipeline) else load_fast(model, device)
     if diversity != "none" and isinstance(pipeline.model, OnnxRecognizer):
         raise InputError(f"diversity={diversity!r} needs the vectors of words, which an exported model hides.")
     result, known_labels = Selection(), set(pipeline.model.labels)
     seen: set[str] = set()
     answers: dict[str, set[Span]] = {}  # by sentence: what is known of those that are annotated in part
-    sources: Iterable[Any] = [exclude] if isinstance(exclude, str | Path) else exclude
     for document in (d for source in sources for d in read_pool(source, pipeline)):
         for sentence in document.sentences:
             if partial and not sentence.complete:

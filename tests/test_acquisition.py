@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -254,6 +255,16 @@ def test_wrong_options(model, options, message):
         select([], model=model, budget=5)
     with pytest.raises(InputError, match="a pool has documents, sentences or texts"):
         select([3], model=model, budget=5)
+
+
+@pytest.mark.parametrize("value", [None, 5, Sentence(["a"]), Document((Sentence(["a"]),))])
+def test_what_is_no_pool_is_named(model, value):
+    remedy = "it must be a file, or a list or iterator of documents, sentences or texts"
+    with pytest.raises(InputError, match=rf"^pool is {re.escape(repr(value))[:20]}.*; {remedy}"):
+        select(value, model=model, budget=5)
+    for exclude in (value, [value]):
+        with pytest.raises(InputError, match=f"^a source in exclude is .*; {remedy}"):
+            select(["a"], model=model, budget=5, exclude=exclude)
 
 
 @pytest.mark.parametrize("target", ["label-studio", "prodigy", "doccano", "brat", "jsonl"])
