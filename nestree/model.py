@@ -2,8 +2,9 @@
 
 import dataclasses
 import json
+import math
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -155,12 +156,20 @@ class Recognizer(nn.Module):
         *,
         scored: bool = False,
         trees: bool = False,
+        label_thresholds: Mapping[str, float] | None = None,
     ) -> DecodedBatch:
-        """Decode scores: entities as tensors. `settings`: others than the model's own."""
+        """Decode scores: entities as tensors. `settings`: others than the model's own.
+
+        `label_thresholds`: the lowest probability of an entity by label, instead of `decoding.threshold`; labels that
+        it leaves out are not predicted.
+        """
         settings = settings or self.settings
         if known is not None:
             scores = apply_constraints(scores, known, settings, self.labels, self.temperatures)
-        return decode_batch(scores, settings, self.temperatures, scored=scored, trees=trees)
+        thresholds = None
+        if label_thresholds is not None:
+            thresholds = [label_thresholds.get(label, math.inf) for label in self.labels]
+        return decode_batch(scores, settings, self.temperatures, scored=scored, trees=trees, thresholds=thresholds)
 
     def to_int8(self) -> "Recognizer":
         """A copy for CPU inference in 8 bits; it shares the tokenizer, its caches and the settings."""

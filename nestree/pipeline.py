@@ -396,18 +396,19 @@ class Pipeline:
         check_threshold(threshold)
         if not isinstance(labels, Iterable | None):
             raise InputError(f"labels is {labels!r:.60}; it must be a list of labels.")
-        by_label = threshold if isinstance(threshold, Mapping) else {}
-        default = own.decoding.threshold if threshold is None or isinstance(threshold, Mapping) else threshold
+        by_label, settings = threshold if isinstance(threshold, Mapping) else {}, None
+        if not (threshold is None or isinstance(threshold, Mapping)):
+            settings = with_decoding(own, threshold=float(threshold))
+        default = (settings or own).decoding.threshold
         wanted = own_labels if labels is None else (labels,) if isinstance(labels, str) else tuple(labels)
         for label in (*by_label, *wanted):
             if label not in own_labels:
                 raise InputError(f"the model has no label {label!r}. Its labels are {', '.join(own_labels)}.")
         thresholds = {label: float(by_label.get(label, default)) for label in wanted}
-        lowest = min(thresholds.values(), default=float(default))
         return PredictOptions(
             scored=True,
             trees=trees,
-            settings=None if threshold is None else with_decoding(own, threshold=lowest),
+            settings=settings,
             max_sentence_words=self.max_sentence_words,
             label_thresholds=thresholds if by_label or labels is not None else None,
         )
@@ -851,26 +852,14 @@ class BatchJob:
         known, forbidden = zip(*(window.constraints for window in self.windows), strict=True)
         constraints, options = Constraints(known, forbidden), self.options
         decoded = self.model.decode_scores(
-            scores, constraints or None, options.settings, scored=options.scored, trees=options.trees
+            scores,
+            constraints or None,
+            options.settings,
+            scored=options.scored,
+            trees=options.trees,
+            label_thresholds=options.label_thresholds,
         )
-        found = predictions(decoded, self.model.labels, len(self.windows))
-        thresholds = options.label_thresholds
-        if thresholds is None:
-            return found
-        selected = []
-        for prediction, spans in zip(found, known, strict=True):
-            known_labels = {(span.start, span.end, span.label) for span in spans}
-            by_score = sorted(prediction.entities, key=lambda e: e.score or 0)
-            most_probable = {e.span: e.label for e in by_score}  # of a span that is known without a label
-            entities = tuple(
-                e
-                for e in prediction.entities
-                if (e.score or 0) >= thresholds.get(e.label, 2)
-                or (*e.span, e.label) in known_labels
-                or ((*e.span, None) in known_labels and e.label == most_probable[e.span])
-            )
-            selected.append(prediction._replace(entities=entities))
-        return selected
+        return predictions(decoded, self.model.labels, len(self.windows))
 
     def measure(self, scores: Scores) -> list[Prediction]:
         """How unsure the model is of each sentence."""

@@ -77,26 +77,33 @@ def decode_batch(
     *,
     scored: bool = False,
     trees: bool = False,
+    thresholds: Sequence[float] | None = None,
 ) -> DecodedBatch:
-    """Entities; `scored`: with their probabilities; `trees`: with the trees that they are in."""
+    """Entities; `scored`: with their probabilities; `trees`: with the trees that they are in.
+
+    `thresholds`: the lowest probability of an entity with each label; None: `decoding.threshold` for all.
+    """
     with torch.no_grad():
+        values = [settings.decoding.threshold] if thresholds is None else thresholds
+        lowest = torch.tensor(values, dtype=scores.mention.dtype).to(scores.mention.device, non_blocking=True)
         if settings.decoding.method == "mbr":
-            rows, score, tree, tree_probabilities = mbr_search(scores, settings, temperatures, trees=trees)
+            rows, score, tree, tree_probabilities = mbr_search(scores, settings, temperatures, lowest, trees=trees)
             entity_scores = score if scored else None
         else:
-            threshold = settings.decoding.threshold
             rows, tree = viterbi_search(scores, settings)
             if tree is not None and uses_head_prior(scores, settings):
                 rows, tree = choose_heads(rows, scores, settings, temperatures)
-            if not (scored or threshold):
+            if not (scored or any(values)):
                 return DecodedBatch(rows, None, tree if trees else None, None)
             marginals = span_marginals(scores, settings, temperatures)
             score = entity_probabilities(scores, settings, temperatures, marginals, rows)
-            kept = score >= threshold
-            if scores.known is not None and len(rows):  # of a known span, at least the most probable label
+            kept = score >= (lowest if thresholds is None else lowest[rows[:, 3]])
+            if scores.known is not None and len(rows):  # of a known span, its labels or the most probable one
+                assert scores.known_labels is not None
                 _, k = rows[:, :3].unique(dim=0, return_inverse=True)
                 best = torch.zeros_like(score).scatter_reduce(0, k, score, "amax")
                 kept = kept | (scores.known[rows[:, :3].unbind(1)] & (score == best[k]))
+                kept = kept | scores.known_labels[rows[:, :4].unbind(1)]
             rows, entity_scores = rows[kept], score[kept]
             tree_probabilities = None if tree is None else marginals.span[tree_cells(tree)]
         if not trees:

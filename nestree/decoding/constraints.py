@@ -284,6 +284,7 @@ def apply_constraints(
         labels=None if scores.labels is None else ShiftedLabels(scores.labels, shift),
         head=head_scores.clamp(min=IMPOSSIBLE) if any_known and scores.arc is not None else None,
         known=known if any_known else None,
+        known_labels=shift > 0 if any_known else None,
         forbidden=forbidden,
     )
 

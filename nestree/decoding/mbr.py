@@ -2,9 +2,9 @@
 
 F1 is 2 tp / (predicted + gold). The set of entities with the highest expected F1, F, maximises the sum of
 P(entity) - F / 2 over its members: an entity helps if its probability exceeds half of the F1 that is reached. That half
-is `decoding.threshold`. Among sets that do not cross, the best is a plain tree whose spans score the gain of their
-labels. Heads are those of the best lexicalised tree with these entities, given their labels and, with
-`model.head_prior`, the head prior.
+is `decoding.threshold`, or a threshold for each label. Among sets that do not cross, the best is a plain tree whose
+spans score the gain of their labels. Heads are those of the best lexicalised tree with these entities, given their
+labels and, with `model.head_prior`, the head prior.
 """
 
 import torch
@@ -33,34 +33,36 @@ from nestree.treecrf import (
     crossing_spans,
 )
 
+MIN_GAIN = 1e-6  # of a label: at its threshold, an entity is still better than none
+
 
 def mbr_search(
-    scores: Scores, settings: Settings, temperatures: Temperatures, *, trees: bool
+    scores: Scores, settings: Settings, temperatures: Temperatures, thresholds: Tensor, *, trees: bool
 ) -> tuple[Tensor, Tensor, Trees | None, Tensor | None]:
     """Entities [R, 5] with head or -1, their probabilities [R], their trees, and P(span) of the trees' spans.
 
-    There are trees if `trees` says so, or if there are heads.
+    `thresholds`: the lowest probability of an entity with each label, [L], or with any, [1]. There are trees if `trees`
+    says so, or if there are heads.
     """
     if scores.mention.device.type == "cpu":
         from nestree.decoding import mbr_kernels  # compiles kernels
 
         if mbr_kernels.supports(scores, settings):
-            return mbr_kernels.mbr_search(scores, settings, temperatures)
-    return torch_search(scores, settings, temperatures, trees=trees)
+            return mbr_kernels.mbr_search(scores, settings, temperatures, thresholds)
+    return torch_search(scores, settings, temperatures, thresholds, trees=trees)
 
 
 def torch_search(
-    scores: Scores, settings: Settings, temperatures: Temperatures, *, trees: bool
+    scores: Scores, settings: Settings, temperatures: Temperatures, thresholds: Tensor, *, trees: bool
 ) -> tuple[Tensor, Tensor, Trees | None, Tensor | None]:
     """The same in tensor operations, for any scores on any device."""
     marginals = span_marginals(scores, settings, temperatures)
-    threshold = settings.decoding.threshold
-    spans = candidate_spans(marginals, scores, threshold)  # [K, 3]
+    spans = candidate_spans(marginals, scores, thresholds.min())  # [K, 3]
     by_head = None  # [K, n, L]
     if settings.model.labeling == "head":
         by_head = head_label_scores(scores, spans, settings, temperatures)
     probability = label_probabilities(scores, settings, temperatures, marginals, spans, by_head)  # [K, L]
-    chosen = choose_labels(spans, probability, scores, settings, threshold)  # [K, L]
+    chosen = choose_labels(spans, probability, scores, settings, thresholds)  # [K, L]
     k, label = chosen.nonzero().unbind(1)
     rows = torch.cat([spans[k], label[:, None]], 1)  # [R, 4]
     evidence = None if by_head is None else torch.where(chosen[:, None], by_head, 0.0).sum(-1)[k]  # [R, n]
@@ -72,29 +74,45 @@ def torch_search(
     return torch.cat([rows, head[:, None]], 1), probability[k, label], tree, in_tree
 
 
-def candidate_spans(marginals: SpanMarginals, scores: Scores, threshold: float) -> Tensor:
+def candidate_spans(marginals: SpanMarginals, scores: Scores, threshold: Tensor | float) -> Tensor:
     """[K, 3] the spans that may reach the threshold (an entity is at most as probable as its span) or are known."""
     probability = marginals.entity  # 0 beyond a sentence
     candidate = (probability >= threshold) & (probability > 0)
     return (candidate if scores.known is None else candidate | scores.known).nonzero()
 
 
-def choose_labels(spans: Tensor, probability: Tensor, scores: Scores, settings: Settings, threshold: float) -> Tensor:
-    """[K, L] which labels of which spans are entities, given their probabilities [K, L]."""
-    chosen = (probability >= threshold) & (probability > 0)  # never a forbidden label, even at threshold 0
-    if settings.loss.label == "softmax" or scores.labels is None:  # at most one label
-        chosen = chosen & (probability == probability.amax(-1, keepdim=True))
-    gain = torch.where(chosen, probability - threshold, 0.0).sum(-1)  # [K]
+def choose_labels(
+    spans: Tensor, probability: Tensor, scores: Scores, settings: Settings, thresholds: Tensor | float
+) -> Tensor:
+    """[K, L] which labels of which spans are entities, given their probabilities [K, L].
+
+    `thresholds`: one for each label, [L], or one for all.
+    """
+    passes = (probability >= thresholds) & (probability > 0)  # never a forbidden label, even at threshold 0
+    gains = torch.where(passes, (probability - thresholds).clamp(min=MIN_GAIN), 0.0)  # [K, L]
+    at_most_one = settings.loss.label == "softmax" or scores.labels is None
+    if at_most_one:
+        gains = torch.where(largest(gains), gains, 0.0)
+    chosen, gain = gains > 0, gains.sum(-1)
     if scores.known is not None:
-        known = scores.known[spans.unbind(1)]
-        best = torch.nn.functional.one_hot(probability.argmax(-1), probability.shape[1]).bool()
-        chosen = chosen | (best & known[:, None] & ~chosen.any(-1, keepdim=True))
-        gain = gain + known * (1.0 + scores.mention.shape[1])  # more than all other spans together
+        assert scores.known_labels is not None
+        known = scores.known[spans.unbind(1)][:, None]  # [K, 1]
+        labels = known & largest(probability)
+        if at_most_one:
+            chosen = torch.where(known, labels, chosen)
+        else:
+            chosen = chosen | labels | scores.known_labels[spans.unbind(1)]
+        gain = gain + known[:, 0] * (1.0 + scores.mention.shape[1])  # more than all other spans together
     chart = torch.zeros_like(scores.mention[..., 0]).index_put_(spans.unbind(1), gain)
     trees = best_trees(PlainPotentials(chart), scores.lengths)
     in_tree = torch.zeros_like(chart, dtype=torch.bool)
     in_tree.index_put_(tree_cells(trees), in_tree.new_ones(()))
-    return chosen & (in_tree[spans.unbind(1)] & (gain > 0))[:, None]
+    return chosen & in_tree[spans.unbind(1)][:, None]
+
+
+def largest(values: Tensor) -> Tensor:
+    """[K, L] where the (first) largest value of each row is."""
+    return torch.nn.functional.one_hot(values.argmax(-1), values.shape[1]).bool()
 
 
 def choose_heads(rows: Tensor, scores: Scores, settings: Settings, temperatures: Temperatures) -> tuple[Tensor, Trees]:

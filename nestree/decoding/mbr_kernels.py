@@ -11,13 +11,16 @@ import torch
 from torch import Tensor
 
 from nestree.config import Settings
+from nestree.decoding.mbr import MIN_GAIN
 from nestree.decoding.probabilities import Temperatures, check_label_scores, uses_head_prior
 from nestree.nn.scorers import Scores
 from nestree.treecrf import IMPOSSIBLE, LexicalPotentials, PlainPotentials, Trees, best_trees, head_marginals
 from nestree.treecrf.numba_kernels.simd import compiled, compiled_inline, kernel
 
 
-def mbr_search(scores: Scores, settings: Settings, temperatures: Temperatures) -> tuple[Tensor, Tensor, Trees, Tensor]:
+def mbr_search(
+    scores: Scores, settings: Settings, temperatures: Temperatures, thresholds: Tensor
+) -> tuple[Tensor, Tensor, Trees, Tensor]:
     """Entities [R, 5], their probabilities [R], their trees, and P(span) of the trees' spans [B, 2n - 1]."""
     assert scores.labels is not None
     assert scores.arc is not None
@@ -25,11 +28,11 @@ def mbr_search(scores: Scores, settings: Settings, temperatures: Temperatures) -
     decoding, lengths, mention = settings.decoding, scores.lengths, as_array(scores.mention)
     charts = np.zeros((6, *mention.shape[:3]), mention.dtype)
     span, is_entity, best, inherit, in_tree, gain = charts
-    threshold, bias = map(mention.dtype.type, (decoding.threshold, decoding.non_entity_bias))
+    bias = mention.dtype.type(decoding.non_entity_bias)
     mention_kernel(mention, bias, temperatures.mention, temperatures.tree, span, is_entity, best)
     head = head_marginals(scores.potentials(torch.from_numpy(span), temperatures.tree), lengths).numpy()
     spans = np.empty((span.size, 3), np.int64)
-    count, pairs = candidate_kernel(head, is_entity, threshold, in_tree, spans)
+    count, pairs = candidate_kernel(head, is_entity, as_array(thresholds).min(), in_tree, spans)
     spans, triples = spans[:count], np.empty((4, pairs), np.int64)
     span_words_kernel(spans, triples)
     label_scores = scores.labels.score_spans(*map(torch.from_numpy, triples))  # [pairs, L]
@@ -37,8 +40,8 @@ def mbr_search(scores: Scores, settings: Settings, temperatures: Temperatures) -
     probability = np.zeros((count, by_head.shape[1]), mention.dtype)
     one_label = settings.loss.label == "softmax"
     label_probability_kernel(
-        spans, by_head, temperatures.label, temperatures.label_logit_offset, one_label, head, is_entity, threshold,
-        probability, gain,
+        spans, by_head, temperatures.label, temperatures.label_logit_offset, one_label, head, is_entity,
+        as_array(thresholds.expand(by_head.shape[1])), probability, gain,
     )  # fmt: skip
     check_label_scores(torch.from_numpy(probability), torch.from_numpy(spans))
     chosen = best_trees(PlainPotentials(torch.from_numpy(gain)), lengths).spans.numpy()
@@ -135,7 +138,7 @@ def span_words_kernel(spans, triples):
 
 @kernel
 def label_probability_kernel(
-    spans, by_head, temperature, offset, one_label, head, is_entity, threshold, probability, gain
+    spans, by_head, temperature, offset, one_label, head, is_entity, thresholds, probability, gain
 ):
     """by_head: from scores to log P(label | span, head). probability [K, L]: 0 where it is too low. gain: of a span."""
     at, labels = 0, probability.shape[1]
@@ -154,14 +157,16 @@ def label_probability_kernel(
                 by_head[at, label] -= normalizer
                 probability[k, label] += head[b, i, j, h] * is_entity[b, i, j] * math.exp(by_head[at, label])
             at += 1
-        lowest = threshold
-        for label in range(labels if one_label else 0):
-            lowest = max(lowest, probability[k, label])
+        best = 0  # the label that gains most
+        for label in range(1, labels):
+            if probability[k, label] - thresholds[label] > probability[k, best] - thresholds[best]:
+                best = label
         for label in range(labels):
-            if probability[k, label] < lowest:
+            p = probability[k, label]
+            if p < thresholds[label] or p == 0 or (one_label and label != best):
                 probability[k, label] = 0
             else:
-                gain[b, i, j] += probability[k, label] - threshold
+                gain[b, i, j] += max(p - thresholds[label], MIN_GAIN)
 
 
 @compiled

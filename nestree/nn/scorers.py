@@ -42,6 +42,7 @@ class Scores:
     labels: Labels | None  # None: one-stage
     head: Tensor | None = None  # [B, n + 1, n + 1, n] log-scores of heads, from constraints
     known: Tensor | None = None  # [B, n + 1, n + 1] spans that are entities
+    known_labels: Tensor | None = None  # [B, n + 1, n + 1, L] their labels, where these are known
     forbidden: Tensor | None = None  # [B, n + 1, n + 1, C] excluded channels of spans
     head_prior: Tensor | None = None  # [B, n] log-odds that a word heads an entity, out of context
 

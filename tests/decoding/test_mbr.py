@@ -1,12 +1,14 @@
 """Decoding by marginals finds the best set of entities that do not cross; its heads are those of the best tree."""
 
 import itertools
+import math
 
 import pytest
 import torch
 
 from nestree.config import Settings
-from nestree.decoding import DecodedBatch, decode_batch, mbr_kernels, predictions
+from nestree.decoding import NO_TEMPERATURES, DecodedBatch, decode_batch, mbr_kernels, predictions
+from nestree.decoding.constraints import Constraints, KnownSpan, apply_constraints
 from nestree.decoding.mbr import torch_search
 from nestree.errors import DataError, PotentialsError
 from nestree.types import Entity, crossing_pairs
@@ -20,12 +22,12 @@ def marginal_settings(variant, threshold):
     return settings_of(variant).with_overrides(["decoding.method=mbr", f"decoding.threshold={threshold}"])
 
 
-def best_gain(chances, b, n, threshold, several):
+def best_gain(chances, b, n, thresholds, several):
     """Through all sets of spans that do not cross."""
     value = {}
     for i in range(n):
         for j in range(i + 1, n + 1):
-            gains = [chances[b, i, j, l] - threshold for l in range(len(LABELS))]
+            gains = [chances[b, i, j, l] - threshold for l, threshold in enumerate(thresholds)]
             gains = [gain for gain in gains if gain > 0]
             if gains:
                 value[i, j] = sum(gains) if several else max(gains)
@@ -37,22 +39,26 @@ def best_gain(chances, b, n, threshold, several):
     return best
 
 
-@pytest.mark.parametrize("threshold", [0.15, 0.4])
+@pytest.mark.parametrize("threshold", [0.15, 0.4, [0.4, 0.05, 0.3], [0.1, math.inf, 0.2], [math.inf] * 3])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_no_set_of_entities_gains_more(variant, threshold):
-    settings = marginal_settings(variant, threshold)
+    by_label = threshold if isinstance(threshold, list) else None
+    settings = marginal_settings(variant, 0.9 if by_label else threshold)
+    thresholds = by_label or [threshold] * len(LABELS)
     scores = random_scores(SENTENCES[:4], settings, seed=5, std=1.5)
     chances = everything(scores, settings, TEMPERATURES)
     several = scores.labels is not None and settings.loss.label != "softmax"
-    found = predictions(decode_batch(scores, settings, TEMPERATURES, scored=True), LABELS, 4)
+    decoded = decode_batch(scores, settings, TEMPERATURES, scored=True, thresholds=by_label)
+    found = predictions(decoded, LABELS, 4)
     for b, reading in enumerate(found):
         for entity in reading.entities:
             at = (b, entity.start, entity.end, LABELS.index(entity.label))
             assert entity.score == pytest.approx(chances[at], abs=1e-6)
         assert crossing_pairs(reading.entities) == []
-        expected = best_gain(chances, b, b + 1, threshold, several)
-        assert sum(e.score - threshold for e in reading.entities) == pytest.approx(expected, abs=1e-5)
-    assert any(reading.entities for reading in found)
+        expected = best_gain(chances, b, b + 1, thresholds, several)
+        gain = sum(entity.score - thresholds[LABELS.index(entity.label)] for entity in reading.entities)
+        assert gain == pytest.approx(expected, abs=1e-5)
+    assert any(reading.entities for reading in found) == (min(thresholds) < 1)
 
 
 @pytest.mark.parametrize(("recipe", "weight", "penalty"), [("ablation/12-joint", 0, 0), ("default", 2, 1.5)])
@@ -94,23 +100,53 @@ def test_heads_are_those_of_the_best_tree_with_these_entities_given_their_labels
 
 
 @pytest.mark.parametrize("std", [1.5, 900.0])
-@pytest.mark.parametrize("threshold", [0.0, 0.3])
+@pytest.mark.parametrize("thresholds", [[0.0], [0.3], [0.4, 0.02, 0.2], [0.0, math.inf, 0.1]])
 @pytest.mark.parametrize("label", ["softmax", "ranking"])
-def test_kernels_find_what_the_tensor_operations_find(label, threshold, std):
-    changes = [f"loss.label={label}", "decoding.method=mbr", f"decoding.threshold={threshold}"]
+def test_kernels_find_what_the_tensor_operations_find(label, thresholds, std):
+    changes = [f"loss.label={label}", "decoding.method=mbr"]
     others = ["head_prior_weight=1.5", "head_sharing_penalty=0.7", "non_entity_bias=0.2"]
     changes += [f"decoding.{other}" for other in others]
     settings = Settings.read("default").with_overrides(changes)
     scores = random_scores(SENTENCES, settings, seed=7, std=std)
     assert mbr_kernels.supports(scores, settings)
-    rows, score, trees, in_tree = mbr_kernels.mbr_search(scores, settings, TEMPERATURES)
+    thresholds = torch.tensor(thresholds)
+    rows, score, trees, in_tree = mbr_kernels.mbr_search(scores, settings, TEMPERATURES, thresholds)
     with torch.no_grad():
-        expected = torch_search(scores, settings, TEMPERATURES, trees=True)
+        expected = torch_search(scores, settings, TEMPERATURES, thresholds, trees=True)
     assert len(rows) > 4
     assert torch.equal(rows, expected[0])
     assert torch.equal(trees.spans, expected[2].spans)
     torch.testing.assert_close(score, expected[1])
     torch.testing.assert_close(in_tree[trees.spans[..., 0] >= 0], expected[3][trees.spans[..., 0] >= 0])
+
+
+def test_an_entity_that_its_threshold_excludes_displaces_no_other():
+    settings = marginal_settings("default", 0.1)
+    scores = random_scores(SENTENCES, settings, seed=8, std=1.5)
+
+    def spans_of_a(thresholds):
+        rows = decode_batch(scores, settings, thresholds=thresholds).entities.tolist()
+        return {(b, i, j) for b, i, j, label, _ in rows if LABELS[label] == "A"}
+
+    every, wanted = spans_of_a(None), spans_of_a([0.1, math.inf, math.inf])
+    assert wanted - every == {(3, 1, 3)}
+    assert wanted > every
+
+
+@pytest.mark.parametrize("change", ["method=mbr", "threshold=0"])  # 0: with the recipe's own method
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_known_spans_keep_their_labels_whatever_the_thresholds(variant, change):
+    settings = settings_of(variant).with_overrides([f"decoding.{change}"])
+    scores = random_scores(SENTENCES[4:], settings, seed=5, std=1.5)
+    known = Constraints([[KnownSpan(0, 2, "B"), KnownSpan(3, 5)]], [[]])
+    constrained = apply_constraints(scores, known, settings, LABELS)
+    for thresholds in ([math.inf] * 3, [math.inf, 0.9, math.inf]):
+        (found,) = predictions(decode_batch(constrained, settings, thresholds=thresholds, scored=True), LABELS, 1)
+        labels = {span: [e.label for e in found.entities if e.span == span] for span in ((0, 2), (3, 5))}
+        assert labels[0, 2] == ["B"]
+        chances = everything(constrained, settings, NO_TEMPERATURES)
+        assert max(LABELS, key=lambda label: chances[0, 3, 5, LABELS.index(label)]) in labels[3, 5]
+        assert {e.label for e in found.entities if e.span not in labels} <= ({"B"} if thresholds[1] < 1 else set())
 
 
 @pytest.mark.parametrize("method", ["mbr", "viterbi"])
