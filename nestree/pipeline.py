@@ -11,6 +11,7 @@ import gc
 import logging
 import multiprocessing
 import os
+import shutil
 import signal
 import tempfile
 import threading
@@ -1020,16 +1021,17 @@ worker_pipeline: Pipeline | None = None  # of a worker process
 def initialize_worker(folder: Path, max_sentence_words: int, precision: Any) -> None:
     global worker_pipeline
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C interrupts the parent, which ends this process
-    threading.Thread(target=exit_with_parent, daemon=True).start()
+    threading.Thread(target=exit_with_parent, args=(folder.parent,), daemon=True).start()
     torch.set_num_threads(1)
     worker_pipeline = Pipeline(checkpoint.load(folder), max_sentence_words, precision)
 
 
-def exit_with_parent() -> None:
-    """End this process when its parent is killed: it would wait for batches forever."""
+def exit_with_parent(temporary: Path) -> None:
+    """End this process when its parent is killed, as it would wait for batches forever; remove the folder of both."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
+    shutil.rmtree(temporary, ignore_errors=True)  # other workers do the same
     os._exit(1)
 
 

@@ -5,13 +5,13 @@ import multiprocessing
 import os
 import pickle
 import random
-import shutil
 import signal
 import subprocess
 import sys
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -543,23 +543,24 @@ def test_threads_share_worker_processes_that_ignore_interrupts_and_closing_waits
     workers.close()
 
 
-def test_worker_processes_end_when_their_parent_is_killed(model, tmp_path):
+def test_worker_processes_end_and_remove_their_folder_when_their_parent_is_killed(model, tmp_path):
     model.save_pretrained(tmp_path / "model")
     script = tmp_path / "script.py"
     script.write_text(
         "import nestree, time\n"
         "if __name__ == '__main__':\n"
-        f"    ner = nestree.load({str(tmp_path / 'model')!r}, device='cpu', workers=1)\n"
-        "    ner.words([['the', 'mayor'], ['Lisbon']])\n"
+        f"    ner = nestree.load({str(tmp_path / 'model')!r}, device='cpu', workers=2)\n"
+        "    ner.words([['the', 'mayor'], ['Lisbon']] * 500)\n"
         "    print(ner.worker_pool.folder.name, flush=True)\n"
         "    time.sleep(600)\n"
     )
     with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        folder = process.stdout.readline().strip()
+        folder = Path(process.stdout.readline().strip())
+        assert folder.is_dir()
         process.kill()
-        process.communicate(timeout=60)  # until its worker has closed standard output, too
-    shutil.rmtree(folder)
+        process.communicate(timeout=60)  # until its workers have closed standard output, too
+    assert not folder.exists()
 
 
 def test_workers_of_a_script_without_a_main_guard(model, tmp_path):
