@@ -1,4 +1,4 @@
-"""Checks of annotated data: spans, labels, crossing entities, leaks between files, and the encoding of the text.
+"""Checks of annotated data: spans, labels, crossing entities, contradictory annotations, leaks between files, encoding.
 
 >>> list(encoding_problems("the cafÃ© at the lake"))
 [('mojibake', 'cafÃ© (should be café)')]
@@ -21,7 +21,7 @@ from nestree.data.alignment import BLANK, NO_WORD, WIDENED
 from nestree.data.formats import AllSkippedError, data_files, read
 from nestree.data.io import ConversionReport
 from nestree.errors import DataError, EmptySpanError, SpanRangeError, escape_newlines, plural
-from nestree.types import Document, Sentence, crossing_pairs
+from nestree.types import Document, Entity, Sentence, Span, crossing_pairs
 
 ERROR, WARNING = "error", "warning"
 LONG_SENTENCE = 200  # words
@@ -41,6 +41,8 @@ KINDS = {
     "empty": Kind(ERROR, "spans of nothing", "Correct their ends, which are exclusive, or remove them."),
     "bad-record": Kind(ERROR, "records that cannot be read", "Correct them, or convert with --skip-bad."),
     "crossing": Kind(ERROR, "entities that cross", "A tree cannot hold both: correct the span of one, or drop it."),
+    "contradiction": Kind(ERROR, "annotations of a sentence that contradict each other",
+        "Correct one of them: training joins what several partial annotations of a document know."),
     "label-spelling": Kind(ERROR, "labels spelt in several ways", "Spell each label in one way."),
     "duplicate": Kind(WARNING, "entities given twice", "Remove one. Scores count each once."),
     "cuts-word": Kind(WARNING, "spans that cut words",
@@ -138,11 +140,13 @@ def check(
         reading, number = CheckedReading(), 0
         try:
             for document in read(path, format, reading, **(options or {})):
-                for sentence in document.sentences:
+                for sentence, key in zip(document.sentences, sentence_keys(document), strict=True):
                     number += 1
                     id = sentence.id or document.id
                     place = f"{path}, sentence {number}" + (f" ({id})" if id is not None else "")
                     checker.add(document, sentence, path, place)
+                    if document.id is not None:
+                        checker.compare(document.id, hash(key), sentence, place)
         except AllSkippedError:
             pass  # the findings are those of its records
         except DataError as error:
@@ -150,6 +154,7 @@ def check(
         report.findings += reading.findings(path)
         report.sentences += reading.sentences
         report.entities += reading.entities
+    report.findings += [f for id, f in checker.contradictions if id in checker.incomplete]
     report.findings += [*checker.label_findings(), *checker.leaks]
     report.findings += checker.decomposed if checker.has_composed else []
     return report
@@ -203,6 +208,9 @@ class Checker:
         self.leaks: dict[Finding, None] = {}  # in their order, each once
         self.decomposed: list[Finding] = []  # words that are not in NFC: a problem if others are
         self.has_composed = False
+        self.annotations: dict[int, dict[Annotation, str]] = {}  # by the hash of the key: places of different ones
+        self.contradictions: list[tuple[str, Finding]] = []  # with the ids of documents
+        self.incomplete: set[str] = set()  # ids of documents: annotations of all others are not joined
 
     def add(self, document: Document, sentence: Sentence, path: Path, place: str) -> None:
         findings = self.report.findings
@@ -239,6 +247,25 @@ class Checker:
                 message = f"also {other_place}: {quote(str(sentence))}"
                 self.leaks[Finding("leaked-sentence", place, message)] = None
 
+    def compare(self, id: str, key: int, sentence: Sentence, place: str) -> None:
+        """Compare a sentence with earlier annotations of the same key."""
+        if not sentence.complete:
+            self.incomplete.add(id)
+        entities = frozenset((e.start, e.end, e.label) for e in sentence.entities)
+        annotation = entities, sentence.complete, sentence.forbidden
+        earlier = self.annotations.setdefault(key, {})
+        if annotation in earlier:
+            return
+        for (known, complete, forbidden), other_place in earlier.items():
+            other = Sentence(sentence.words, tuple(Entity(*e) for e in known), complete=complete, forbidden=forbidden)
+            if found := find_contradiction(sentence, other):
+                phrase = f"{found.entity} {quote(sentence.phrase(found.entity))}"
+                message = f"{phrase} {found.why} in {other_place}"
+                if found.known is other:
+                    message = f"{phrase} of {other_place} {found.why} here"
+                self.contradictions.append((id, Finding("contradiction", place, message)))
+        earlier[annotation] = place
+
     def label_findings(self) -> Iterator[Finding]:
         counts, first = self.label_counts, self.first_places
         usage = {label: f"{label!r} {plural(times, 'time')}" for label, times in counts.items()}
@@ -263,6 +290,44 @@ class Checker:
             for label, place in (self.first_in_split["test"] | self.first_in_split["dev"]).items():
                 if label not in train and label not in reported:
                     yield Finding("label-unseen", place, usage[label])
+
+
+SentenceKey = tuple[object, ...]
+Annotation = tuple[frozenset[tuple[int, int, str]], bool, tuple[Span, ...]]  # entities, complete, forbidden
+
+
+def sentence_keys(document: Document) -> list[SentenceKey]:
+    """What identifies each sentence of a document: its id, or else its words, and how often they occurred before."""
+    occurrences: Counter[SentenceKey] = Counter()
+    keys: list[SentenceKey] = []
+    for sentence in document.sentences:
+        key = document.id, sentence.id, sentence.start, sentence.words
+        keys.append((*key, occurrences[key]))
+        occurrences[key] += sentence.id is None
+    return keys
+
+
+class Contradiction(NamedTuple):
+    entity: Entity
+    known: Sentence  # that has the entity
+    why: str  # what the other annotation says of it: "is no entity"
+
+
+def find_contradiction(first: Sentence, second: Sentence) -> Contradiction | None:
+    """The first contradiction of two annotations of the same words, of which each may be incomplete."""
+    for known, other in ((first, second), (second, first)):
+        labels: dict[Span, set[str]] = {}
+        for entity in other.entities:
+            labels.setdefault(entity.span, set()).add(entity.label)
+        for entity in known.entities:
+            if entity.span in other.forbidden or (other.complete and entity.span not in labels):
+                return Contradiction(entity, known, "is no entity")
+            if entity.label not in labels.get(entity.span, {entity.label}):
+                return Contradiction(entity, known, f"is {' and '.join(sorted(labels[entity.span]))}")
+            crossing = crossing_pairs([entity, *(e for e in other.entities if e.span != entity.span)])
+            if any(entity in pair for pair in crossing):
+                return Contradiction(entity, known, "crosses an entity")
+    return None
 
 
 def quote(phrase: str) -> str:

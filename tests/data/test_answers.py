@@ -1,11 +1,13 @@
 """Answers to questions about single spans: known and forbidden spans, in JSON lines and Label Studio."""
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
 
 from nestree.acquisition import Question, Selection, Unit, ask, json_questions
+from nestree.data.checks import KINDS, check
 from nestree.data.formats import read, write
 from nestree.data.io import ConversionReport
 from nestree.errors import DataError, TrainingError
@@ -126,9 +128,37 @@ def test_what_several_answers_know_is_joined():
         (MAYOR, partial_answer("3-4 GPE", complete=True), "0-4 PER .* of one is no entity"),
     ],
 )
-def test_answers_that_contradict_each_other_are_refused(first, second, why):
+def test_answers_that_contradict_each_other_are_refused_and_found_by_check(first, second, why, tmp_path):
+    paths = [tmp_path / name for name in ("a.jsonl", "b.jsonl", "a.json", "b.json")]
+    for document, files in ((first, paths[::2]), (second, paths[1::2])):
+        (known,) = document.sentences
+        if not known.complete:  # with a forbidden span, without which Label Studio could not hold it
+            document = replace(document, sentences=(replace(known, forbidden=(*known.forbidden, (6, 8))),))
+        write([document], files[0], "jsonl")
+        write([document], files[1], "label-studio")
+    for files in (paths[:2], paths[1::-1], paths[2:], paths[:1:-1]):
+        findings = [f for f in check(files, options={"words": "whitespace"}).findings if f.kind == "contradiction"]
+        assert [f.place for f in findings] == [f"{files[1]}, sentence 1 (d1)"]
+        assert str(files[0]) in findings[0].message
+        assert re.search("is no entity|is (ORG|PER)|crosses an entity", findings[0].message)
     for documents in ([first, second], [second, first]):
         with pytest.raises(TrainingError, match=r"document d1 \(documents 1 and 2 of the training data\)"):
             make_corpus(documents, documents, seed=1)
     with pytest.raises(TrainingError, match=why):
         merge_answers([first, second])
+
+
+def test_check_finds_contradictions_where_training_joins_annotations(tmp_path):
+    contradictory = [partial_answer("0-4 PER", complete=True), partial_answer("0-4 ORG", complete=True)]
+    other = Document((replace(MAYOR.sentences[0], words=[*WORDS, "."]),), None, "d1")
+    for documents, expected in ((contradictory, []), ([*contradictory, other], ["contradiction"])):
+        paths = [tmp_path / f"{number}.jsonl" for number in range(len(documents))]
+        for document, path in zip(documents, paths, strict=True):
+            write([document], path)
+        try:
+            merge_answers(documents)
+        except TrainingError:
+            assert expected
+        report = check(paths)
+        assert [f.kind for f in report.findings if KINDS[f.kind].level == "error"] == expected
+    assert '0-4 ORG "the mayor of Lisbon" is PER in ' in report.as_text()
