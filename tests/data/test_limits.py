@@ -82,6 +82,19 @@ def test_what_a_docbin_expands_to_is_counted_before_spacy_sees_it(tmp_path, what
         list(read(tmp_path / "a.spacy", "spacy", max_docbin_bytes=10_000_000))
 
 
+def test_a_docbin_is_counted_in_little_memory(tmp_path):
+    srsly, spacy = pytest.importorskip("srsly"), pytest.importorskip("spacy")
+    data = srsly.msgpack_dumps({"tokens": b"\0" * (40 * 2**20)})
+    (tmp_path / "a.spacy").write_bytes(zlib.compress(data, 1))
+    spacy.blank("xx")  # not to be measured
+    tracemalloc.start()
+    with pytest.raises(DataError, match="expands to more than 30,000,000 bytes"):
+        list(read(tmp_path / "a.spacy", "spacy", max_docbin_bytes=30_000_000))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 8 * 2**20
+
+
 def test_limits_are_options_of_read_and_of_the_command_line(tmp_path):
     path = write_bytes(tmp_path / "a.jsonl.gz", gzip.compress((nested_line(3) * 9).encode()))
     size = len(nested_line(3) * 9)

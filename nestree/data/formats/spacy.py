@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from itertools import accumulate
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from nestree.data.alignment import BLANK, AnnotatedText, Token, tokens
@@ -31,6 +32,7 @@ from nestree.types import Document, Entity
 
 # Bytes of memory that a document or a word of the longest document takes, and one item of the lists in a DocBin.
 OBJECT_BYTES = 512
+PART_BYTES = 2**18  # that are decompressed at once to count them
 LIST_ITEM_BYTES = {"strings": 512, "cats": 64, "flags": 64, "span_groups": 64, "user_data": 64}
 
 
@@ -43,7 +45,7 @@ def read_spacy(path: Path, report: ConversionReport, *, key: str = "", heads: st
     """
     common.check_choice("heads", heads, ("parse", "none"))
     spacy = optional_import("spacy", "a DocBin", "spacy")
-    data, number = bytes(read_bytes(path)), 0
+    data, number = read_bytes(path), 0
     try:
         check_size(data, path)
         docs = spacy.tokens.DocBin().from_bytes(data).get_docs(spacy.blank("xx").vocab)
@@ -62,32 +64,50 @@ def read_spacy(path: Path, report: ConversionReport, *, key: str = "", heads: st
         )
 
 
-def check_size(data: bytes, path: Path) -> None:
+def decompress(data: bytes | bytearray) -> Iterator[bytes]:
+    """The bytes of a zlib stream in parts, none of them empty."""
+    decompressor = zlib.decompressobj()
+    for start in range(0, len(data), PART_BYTES):
+        rest: bytes | bytearray = data[start : start + PART_BYTES]
+        while rest and not decompressor.eof:
+            if part := decompressor.decompress(rest, PART_BYTES):
+                yield part
+            rest = decompressor.unconsumed_tail
+    if part := decompressor.flush():
+        yield part
+
+
+def check_size(data: bytes | bytearray, path: Path) -> None:
     """Raise if a DocBin expands to too much: its bytes, and the objects that its documents and strings become."""
     limit = current_limits.get().max_docbin_bytes
-    unpacked = zlib.decompressobj().decompress(data, limit + 1)
-    size = len(unpacked)
-    if size <= limit:
-        msgpack = optional_import("srsly.msgpack", "a DocBin", "spacy")
-        unpacker = msgpack.Unpacker(raw=False, max_buffer_size=max(size, 1))
-        unpacker.feed(unpacked)
-        for _ in range(unpacker.read_map_header()):
-            name = unpacker.unpack()
-            if name == "lengths":
-                lengths = memoryview(unpacker.unpack()).cast("i")
-                size += len(lengths) * OBJECT_BYTES
-                size += max(lengths, default=0) * OBJECT_BYTES if size <= limit else 0
-            elif name in LIST_ITEM_BYTES:
-                count = unpacker.read_array_header()
-                size += count * LIST_ITEM_BYTES[name]
-                for _ in range(count if size <= limit else 0):
-                    unpacker.skip()
-            else:
-                unpacker.skip()
-            if size > limit:
-                break
-    if size > limit:
-        raise DataError(f"{path}: this DocBin expands to more than {limit:,} bytes. {limit_remedy('max_docbin_bytes')}")
+    too_large = DataError(
+        f"{path}: this DocBin expands to more than {limit:,} bytes. {limit_remedy('max_docbin_bytes')}"
+    )
+    size = 0
+    for part in decompress(data):
+        size += len(part)
+        if size > limit:
+            raise too_large
+    msgpack = optional_import("srsly.msgpack", "a DocBin", "spacy")
+    parts = decompress(data)
+    file = SimpleNamespace(read=lambda _: next(parts, b""))
+    unpacker = msgpack.Unpacker(file, read_size=PART_BYTES, raw=False, max_buffer_size=size + PART_BYTES)
+    for _ in range(unpacker.read_map_header()):
+        name = unpacker.unpack()
+        count = 0
+        if name == "lengths":
+            lengths = memoryview(unpacker.unpack()).cast("i")
+            size += len(lengths) * OBJECT_BYTES
+            size += max(lengths, default=0) * OBJECT_BYTES if size <= limit else 0
+        elif name in LIST_ITEM_BYTES:
+            count = unpacker.read_array_header()
+            size += count * LIST_ITEM_BYTES[name]
+        else:
+            unpacker.skip()
+        if size > limit:
+            raise too_large
+        for _ in range(count):
+            unpacker.skip()
 
 
 def is_word(token: Any) -> bool:
