@@ -10,7 +10,7 @@ the first pipeline is created, so torch and the model are loaded only when they 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from itertools import accumulate, chain, takewhile
+from itertools import chain, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ from spacy.tokens import Doc, Span, SpanGroup, Token
 from nestree import __version__
 from nestree.config import check_threshold
 from nestree.data.alignment import AnnotatedText, align
-from nestree.data.formats.spacy import is_word, to_span_group
+from nestree.data.formats.spacy import find_words, is_word, to_span_group
 
 if TYPE_CHECKING:
     from nestree.pipeline import Pipeline
@@ -133,11 +133,7 @@ def make_component(
 
 def as_document(doc: Doc, sentence_rule: str) -> "Document":
     """The words of the Doc, in its sentences or, if it has none, in those of our rule."""
-    words = [(token.idx, token.idx + len(token)) for token in doc if is_word(token)]
-    starts = None
-    if doc.has_annotation("SENT_START"):
-        words_before = list(accumulate((is_word(token) for token in doc), initial=0))
-        starts = [words_before[token.i] for token in doc if token.is_sent_start]
+    words, starts, _ = find_words(doc)
     annotated = AnnotatedText(doc.text, (), "a Doc of spaCy", words=words, starts=starts)
     return align(annotated, sentences=sentence_rule)
 

@@ -28,7 +28,7 @@ from nestree.data.io import (
     read_bytes,
 )
 from nestree.errors import DataError
-from nestree.types import Document, Entity
+from nestree.types import Document, Entity, Span
 
 # Bytes of memory that a document or a word of the longest document takes, and one item of the lists in a DocBin.
 OBJECT_BYTES = 512
@@ -114,14 +114,19 @@ def is_word(token: Any) -> bool:
     return len(token) > 0 and not token.is_space
 
 
-def to_annotated(doc: Any, key: str, heads: str, report: ConversionReport) -> AnnotatedText:
-    """A document of the tokens that are not blank."""
-    # For each token, the first word from it on.
+def find_words(doc: Any) -> tuple[list[Span], list[int] | None, list[int]]:
+    """The offsets of words; the first word of each sentence, if known; for each token, the first word from it on."""
     word_of = list(accumulate((is_word(token) for token in doc), initial=0))
     words = [(token.idx, token.idx + len(token)) for token in doc if is_word(token)]
     starts = None
     if doc.has_annotation("SENT_START"):
         starts = [word_of[token.i] for token in doc if token.is_sent_start]
+    return words, starts, word_of
+
+
+def to_annotated(doc: Any, key: str, heads: str, report: ConversionReport) -> AnnotatedText:
+    """A document of the tokens that are not blank."""
+    words, starts, word_of = find_words(doc)
     entities = []
     spans = list(select_spans(doc, key, report))
     check_nesting([(span.start, span.end) for span, *_ in spans], report.place)
