@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from nestree.data.alignment import BLANK, NO_WORD, WIDENED
 from nestree.data.formats import AllSkippedError, data_files, read
 from nestree.data.io import ConversionReport
+from nestree.data.statistics import labels_by_span
 from nestree.errors import DataError, EmptySpanError, SpanRangeError, escape_newlines, plural
 from nestree.types import Document, Entity, Sentence, Span, crossing_pairs
 
@@ -316,9 +317,7 @@ class Contradiction(NamedTuple):
 def find_contradiction(first: Sentence, second: Sentence) -> Contradiction | None:
     """The first contradiction of two annotations of the same words, of which each may be incomplete."""
     for known, other in ((first, second), (second, first)):
-        labels: dict[Span, set[str]] = {}
-        for entity in other.entities:
-            labels.setdefault(entity.span, set()).add(entity.label)
+        labels = labels_by_span(other.entities)
         for entity in known.entities:
             if entity.span in other.forbidden or (other.complete and entity.span not in labels):
                 return Contradiction(entity, known, "is no entity")

@@ -54,10 +54,8 @@ class Statistics:
         if not entities:
             return
         is_nested = in_nesting(entities)
-        labels: dict[Span, set[str]] = {}
-        for entity in entities:
-            labels.setdefault(entity.span, set()).add(entity.label)
-            self.labels[entity.label] += 1
+        labels = labels_by_span(entities)
+        self.labels.update(entity.label for entity in entities)
         lengths = [entity.end - entity.start for entity in entities]
         self.nested_sentences += any(is_nested)
         self.entities += len(entities)
@@ -79,6 +77,13 @@ class Statistics:
         return Statistics(**combined)
 
 
+def labels_by_span(entities: Iterable[Entity]) -> dict[Span, set[str]]:
+    labels: dict[Span, set[str]] = {}
+    for entity in entities:
+        labels.setdefault(entity.span, set()).add(entity.label)
+    return labels
+
+
 def in_nesting(entities: Sequence[Entity]) -> list[bool]:
     """Whether each entity contains another, or lies in one.
 
@@ -87,9 +92,7 @@ def in_nesting(entities: Sequence[Entity]) -> list[bool]:
     >>> in_nesting([Entity(0, 4, "A"), Entity(3, 6, "B"), Entity(7, 8, "C"), Entity(7, 8, "C")])
     [False, False, False, False]
     """
-    labels: dict[Span, set[str]] = {}
-    for entity in entities:
-        labels.setdefault(entity.span, set()).add(entity.label)
+    labels = labels_by_span(entities)
     spans = sorted(labels, key=lambda span: (span[0], -span[1]))  # enclosing spans before enclosed ones
     nested_spans = {span for span in spans if len(labels[span]) > 1}
     max_end = 0
