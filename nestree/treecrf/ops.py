@@ -35,6 +35,7 @@ from nestree.treecrf.potentials import (
     AnyPotentials,
     Lengths,
     LexicalPotentials,
+    PlainPotentials,
     Potentials,
     as_lengths,
     check_lengths,
@@ -90,7 +91,11 @@ def log_partitions(
     >>> [round(result.log_z.item(), 3) for result in log_partitions(two, [3])]  # three words have two binary trees
     [0.693, 5.693]
     """
+    if isinstance(several, Tensor | LexicalPotentials | PlainPotentials) or not isinstance(several, Iterable):
+        raise PotentialsError(f"several is one {type(several).__name__}; pass a list of potentials.")
     several = list(several)
+    if heads is not None and (isinstance(heads, Tensor) or not isinstance(heads, Iterable)):
+        raise PotentialsError(f"heads is {heads!r:.60}; pass a list with True or False for each potentials.")
     heads = [False] * len(several) if heads is None else list(heads)
     if len(heads) != len(several):
         raise PotentialsError(f"heads has {len(heads)} values for {len(several)} potentials; pass one for each.")
@@ -146,11 +151,18 @@ def sample_trees(
     """k exact, independent samples from the distribution over trees, each a Trees for the whole batch."""
     if not isinstance(k, Integral) or isinstance(k, bool) or k < 0:
         raise PotentialsError(f"{k!r} samples were asked for; ask for a whole number, 0 or more.")
+    if not isinstance(generator, torch.Generator | None):
+        raise PotentialsError(f"generator is {generator!r:.60}; pass a torch.Generator, such as torch.manual_seed(5).")
 
     def sample(scores: Tensor) -> Tensor:  # unnormalized log-probabilities [rows, options]
         return torch.multinomial(scores.softmax(-1), 1, generator=generator).squeeze(-1)
 
     potentials, lengths, backend = prepare(potentials, lengths, gradient=False)
+    device = potentials.span.device
+    if generator is not None and generator.device.type != device.type:
+        raise PotentialsError(
+            f"generator is on {generator.device} and the potentials on {device}; pass torch.Generator({device.type!r})."
+        )
     with torch.no_grad():
         log_z, chart = backend.inside(potentials, lengths)
         check_log_z(log_z, backend)
@@ -215,7 +227,7 @@ def expected_log_ratio(p: AnyPotentials, q: AnyPotentials | None, lengths: Lengt
 @contextmanager
 def use_backend(name: str) -> Iterator[None]:
     """Within this context every tree function runs on the backend of this name, or raises."""
-    if name not in BACKENDS:
+    if not isinstance(name, str) or name not in BACKENDS:
         raise BackendError(f"there is no backend {name!r}; choose one of {', '.join(BACKENDS)}.")
     token = _forced_backend.set(name)
     try:

@@ -89,6 +89,8 @@ def check_shapes(potentials: Potentials) -> None:
 
 def as_lengths(lengths: Lengths, batch: int) -> Tensor:
     """The lengths as int64 [batch]; raises for anything else. Reads no value."""
+    if isinstance(lengths, Tensor) and lengths.is_meta:
+        raise PotentialsError("lengths are on meta and hold no values; make them on another device.")
     usual = (torch.strided, torch.int64, (batch,))
     try:
         if isinstance(lengths, Tensor) and (lengths.layout, lengths.dtype, lengths.shape) == usual:
@@ -138,6 +140,8 @@ def no_tree_message(sentence: int) -> str:
 
 def span_cells(lengths: Tensor, n: int) -> Tensor:
     """[batch, i, j] the spans that some tree of the sentence may contain."""
+    if not isinstance(lengths, Tensor) or lengths.dim() != 1:
+        raise PotentialsError(f"lengths are {lengths!r:.60}; pass a tensor [batch].")
     post = torch.arange(n + 1, device=lengths.device)
     return (post[:, None] < post) & (post <= lengths[:, None, None])
 
@@ -200,10 +204,13 @@ def observe(potentials: AnyPotentials, spans: Sequence[Sequence[tuple[int, int]]
     batch, n = potentials.span.shape[0], potentials.span.shape[1] - 1
     sizes = as_lengths(lengths, batch).cpu()
     check_lengths(sizes, n)
-    count = len(spans) if hasattr(spans, "__len__") else "no"
-    if count != batch:
+    try:
+        spans = list(spans)
+    except TypeError:
+        raise ObservationError(f"spans are {spans!r:.60}; pass a list of spans for each sentence.") from None
+    if len(spans) != batch:
         raise ObservationError(
-            f"{count} lists of spans for a batch of {batch} sentences; "
+            f"{len(spans)} lists of spans for a batch of {batch} sentences; "
             "pass one list, possibly empty, for each sentence."
         )
     observed = [(b, i, j) for b, size in enumerate(sizes.tolist()) for i, j in nested_spans(b, spans[b], size)]
@@ -252,6 +259,8 @@ def crossing_spans(spans: Tensor, batch: int, n: int) -> Tensor:
     >>> crossing_spans(torch.tensor([[0, 0, 2]]), 1, 3).nonzero().tolist()
     [[0, 1, 3]]
     """
+    if not isinstance(spans, Tensor) or spans.dim() != 2 or spans.shape[1] != 3 or spans.is_floating_point():
+        raise PotentialsError(f"spans are {spans!r:.60}; pass a tensor [K, 3] of whole numbers (sentence, start, end).")
     b, i, j = spans.unbind(1)
     present = torch.zeros(batch, n + 1, n + 1, device=spans.device, dtype=torch.float32)
     present.index_put_((b, i, j), present.new_ones(()))  # a Python number would be copied to the device

@@ -13,14 +13,18 @@ from nestree.treecrf import (
     LexicalPotentials,
     PlainPotentials,
     best_trees,
+    crossing_spans,
     entropy,
     head_marginals,
     kl_divergence,
     log_partition,
+    log_partitions,
     marginals,
     observe,
     ops,
     sample_trees,
+    span_cells,
+    use_backend,
 )
 from tests.treecrf.cases import EVERY_LENGTH, lexical, plain
 from tests.treecrf.conftest import FUNCTIONS, LENGTHS, valid
@@ -92,6 +96,33 @@ def test_potentials_of_another_kind_or_without_values():
 def test_numbers_of_samples_that_are_not_whole(k):
     with raises(errors.PotentialsError, f"{k!r} samples", "a whole number, 0 or more"):
         sample_trees(valid(), LENGTHS, k)
+
+
+def test_arguments_of_another_type():
+    potentials = valid()
+    for wrong in (potentials, potentials.span, 5, None):
+        with raises(errors.PotentialsError, f"several is one {type(wrong).__name__}", "pass a list of potentials"):
+            log_partitions(wrong, LENGTHS)
+    for wrong in (True, 5, torch.tensor(True)):
+        with raises(errors.PotentialsError, f"heads is {wrong!r}", "True or False for each"):
+            log_partitions([potentials], LENGTHS, heads=wrong)
+    for wrong in (5, "5"):
+        with raises(errors.PotentialsError, f"generator is {wrong!r}", "pass a torch.Generator"):
+            sample_trees(potentials, LENGTHS, 1, generator=wrong)
+    for wrong in (5, ["numba"], None):
+        with raises(errors.BackendError, f"there is no backend {wrong!r}", "choose one of"), use_backend(wrong):
+            pass
+    with raises(errors.PotentialsError, "lengths are on meta", "on another device"):
+        log_partition(potentials, torch.tensor(LENGTHS, device="meta"))
+    for wrong in ([3], torch.tensor(3), None):
+        with raises(errors.PotentialsError, f"lengths are {wrong!r}", "pass a tensor [batch]"):
+            span_cells(wrong, 3)
+    for wrong in ([[0, 0, 2]], torch.zeros(1, 3), torch.zeros(3, dtype=torch.int64)):
+        with raises(errors.PotentialsError, f"spans are {wrong!r}", "pass a tensor [K, 3]"):
+            crossing_spans(wrong, 1, 3)
+    for wrong in (5, None, torch.tensor(3)):
+        with raises(errors.ObservationError, f"spans are {wrong!r}", "for each sentence"):
+            observe(potentials, wrong, LENGTHS)
 
 
 # Lengths
@@ -197,8 +228,6 @@ def test_lists_of_observed_spans():
     assert torch.equal(found.nan_to_num(), right.nan_to_num())
     with raises(errors.ObservationError, "1 lists of spans for a batch of 2", "one list"):
         observe(valid(), [[]], LENGTHS)
-    with raises(errors.ObservationError, "no lists of spans for a batch of 2", "one list"):
-        observe(valid(), None, LENGTHS)
     with raises(errors.PotentialsError, "sentence 0 of", "length 7;"):
         observe(valid(), [[], []], [7, 4])
 
