@@ -24,6 +24,7 @@ from nestree.decoding.probabilities import (
     NO_TEMPERATURES,
     Temperatures,
     biased_mention_scores,
+    check_label_scores,
     entity_probabilities,
     label_log_probabilities,
     label_probabilities,
@@ -90,6 +91,7 @@ def collect_events(model: Recognizer, sentences: Sequence[Sentence]) -> Calibrat
     marginals = span_marginals(scores, settings, NO_TEMPERATURES)
     spans = (marginals.entity >= MIN_PROBABILITY).nonzero()  # [K, 3]
     probability = label_probabilities(scores, settings, NO_TEMPERATURES, marginals, spans)  # [K, L]
+    check_label_scores(probability, spans)
     events = probability >= MIN_PROBABILITY
     spans, events = spans[events.any(1)], events[events.any(1)]
     b, i, j = spans.unbind(1)
@@ -241,6 +243,7 @@ def decode_with_each(
     lowest = min(decoder.threshold for decoder in decoders if decoder.method == "mbr")
     spans = mbr.candidate_spans(marginals, scores, lowest)  # [K, 3]
     probability = label_probabilities(scores, model.settings, model.temperatures, marginals, spans)  # [K, L]
+    check_label_scores(probability, spans)
     decoded = {}
     for decoder in decoders:
         settings = replace(model.settings, decoding=decoder)

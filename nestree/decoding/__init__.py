@@ -23,6 +23,8 @@ from nestree.decoding.mbr import choose_heads, mbr_search
 from nestree.decoding.probabilities import (
     NO_TEMPERATURES,
     Temperatures,
+    any_nan,
+    check_label_scores,
     entity_probabilities,
     span_marginals,
     tree_cells,
@@ -97,6 +99,7 @@ def decode_batch(
                 return DecodedBatch(rows, None, tree if trees else None, None)
             marginals = span_marginals(scores, settings, temperatures)
             score = entity_probabilities(scores, settings, temperatures, marginals, rows)
+            nan = any_nan(score)
             kept = score >= (lowest if thresholds is None else lowest[rows[:, 3]])
             if scores.known is not None and len(rows):  # of a known span, its labels or the most probable one
                 assert scores.known_labels is not None
@@ -104,7 +107,9 @@ def decode_batch(
                 best = torch.zeros_like(score).scatter_reduce(0, k, score, "amax")
                 kept = kept | (scores.known[rows[:, :3].unbind(1)] & (score == best[k]))
                 kept = kept | scores.known_labels[rows[:, :4].unbind(1)]
-            rows, entity_scores = rows[kept], score[kept]
+            found, entity_scores = rows[kept], score[kept]  # synchronizes
+            check_label_scores(score[:, None], rows[:, :3], nan)
+            rows = found
             tree_probabilities = None if tree is None else marginals.span[tree_cells(tree)]
         if not trees:
             return DecodedBatch(rows, entity_scores, None, None)

@@ -14,6 +14,8 @@ from nestree.config import Settings
 from nestree.decoding.probabilities import (
     SpanMarginals,
     Temperatures,
+    any_nan,
+    check_label_scores,
     head_label_scores,
     label_probabilities,
     log_sigmoid,
@@ -62,8 +64,10 @@ def torch_search(
     if settings.model.labeling == "head":
         by_head = head_label_scores(scores, spans, settings, temperatures)
     probability = label_probabilities(scores, settings, temperatures, marginals, spans, by_head)  # [K, L]
+    nan = any_nan(probability)
     chosen = choose_labels(spans, probability, scores, settings, thresholds)  # [K, L]
-    k, label = chosen.nonzero().unbind(1)
+    k, label = chosen.nonzero().unbind(1)  # synchronizes
+    check_label_scores(probability, spans, nan)
     rows = torch.cat([spans[k], label[:, None]], 1)  # [R, 4]
     evidence = None if by_head is None else torch.where(chosen[:, None], by_head, 0.0).sum(-1)[k]  # [R, n]
     head, tree = torch.full_like(label, -1), None

@@ -129,7 +129,7 @@ def label_probabilities(
     spans: Tensor,
     by_head: Tensor | None = None,
 ) -> Tensor:
-    """[K, L] the probability that each span [K, 3] is an entity with each label.
+    """[K, L] the probability that each span [K, 3] is an entity with each label; unchecked: `check_label_scores`.
 
     `by_head`: their `head_label_scores`, if they are computed already.
     """
@@ -138,25 +138,30 @@ def label_probabilities(
         return marginals.span[b, i, j, None] * marginals.mention[b, i, j, 1:]
     if settings.model.labeling == "span":
         label = scores.labels.score_spans(b, i, j, None)
-        probability = marginals.entity[b, i, j, None] * label_log_probabilities(label, settings, temperatures).exp()
-        return check_label_scores(probability, spans)
+        return marginals.entity[b, i, j, None] * label_log_probabilities(label, settings, temperatures).exp()
     assert marginals.head is not None
     if by_head is None:
         by_head = head_label_scores(scores, spans, settings, temperatures)
     is_entity = marginals.mention[b, i, j, 1:].sum(-1)  # [K]
-    probability = is_entity[:, None] * torch.einsum("kn,knl->kl", marginals.head[b, i, j], by_head.exp())
-    return check_label_scores(probability, spans)
+    return is_entity[:, None] * torch.einsum("kn,knl->kl", marginals.head[b, i, j], by_head.exp())
 
 
-def check_label_scores(values: Tensor, spans: Tensor) -> Tensor:
-    """Scores or probabilities [K, L] of spans [K, 3]; on a CPU, an error if any is NaN (a GPU would synchronize)."""
-    if values.device.type == "cpu" and values.isnan().any():
+def any_nan(values: Tensor) -> Tensor:
+    """Whether a value is NaN, as a tensor on the host. Does not synchronize: read it after something else has."""
+    return values.isnan().any().to("cpu", non_blocking=True)
+
+
+def check_label_scores(values: Tensor, spans: Tensor, nan: Tensor | None = None) -> None:
+    """Raise if one of these scores or probabilities [K, L] of spans [K, 3] is NaN.
+
+    `nan`: their `any_nan`, taken before the last synchronization; without it, this function synchronizes.
+    """
+    if values.isnan().any() if nan is None else nan:
         b, i, j = spans[values.isnan().any(1)][0].tolist()
         raise PotentialsError(
             f"sentence {b} of the batch has NaN in the label scores of span ({i}, {j}). "
             "Look for a division by zero or an overflow in what computed them."
         )
-    return values
 
 
 def label_log_probabilities(scores: Tensor, settings: Settings, temperatures: Temperatures) -> Tensor:

@@ -26,6 +26,7 @@ from nestree.decoding.probabilities import (
     Temperatures,
     apply_temperatures,
     biased_mention_scores,
+    check_label_scores,
     entity_probabilities,
     head_label_scores,
     label_log_probabilities,
@@ -80,8 +81,9 @@ def probable_entities(
     lowest = min(MIN_PROBABILITY, settings.decoding.threshold or MIN_PROBABILITY)
     spans = (marginals.entity >= lowest).nonzero()
     parts = chunks(spans, scores)
-    labels = [label_probabilities(scores, settings, temperatures, marginals, part) for part in parts]
-    return marginals, spans, torch.cat(labels)
+    probability = torch.cat([label_probabilities(scores, settings, temperatures, marginals, part) for part in parts])
+    check_label_scores(probability, spans)
+    return marginals, spans, probability
 
 
 def chunks(spans: Tensor, scores: Scores) -> tuple[Tensor, ...]:

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from nestree.config import Settings
-from nestree.decoding.probabilities import check_label_scores, mention_scores, uses_head_prior
+from nestree.decoding.probabilities import any_nan, check_label_scores, mention_scores, uses_head_prior
 from nestree.nn.scorers import Scores
 from nestree.treecrf import LexicalPotentials, Trees, best_trees, head_marginals, span_cells
 
@@ -56,13 +56,15 @@ def label_spans(spans: Tensor, heads: Tensor | None, scores: Scores, mention: Te
         k = torch.arange(len(b), device=b.device)
     else:
         label_heads = heads if settings.model.labeling == "head" else None
-        label_scores = check_label_scores(scores.labels.score_spans(b, i, j, label_heads), spans)  # [K, L]
+        label_scores = scores.labels.score_spans(b, i, j, label_heads)  # [K, L]
+        nan = any_nan(label_scores)
         chosen = label_scores > 0
         best = torch.nn.functional.one_hot(label_scores.argmax(-1), label_scores.shape[-1]).bool()
         if settings.loss.label == "softmax":  # at most one label
             chosen = chosen & best
         if scores.known is not None:  # a known span has at least one label
             chosen = chosen | (best & (scores.known[b, i, j] & ~chosen.any(-1))[:, None])
-        k, label = chosen.nonzero().unbind(1)
+        k, label = chosen.nonzero().unbind(1)  # synchronizes
+        check_label_scores(label_scores, spans, nan)
     head = torch.full_like(b, -1) if heads is None else heads
     return torch.cat([spans[k], label[:, None], head[k][:, None]], 1)

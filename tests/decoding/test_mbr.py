@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -158,6 +159,28 @@ def test_label_scores_that_are_nan_are_named(variant, method):
     scores.labels.heads.fill_(torch.nan)
     with pytest.raises(PotentialsError, match=r"sentence \d .* NaN in the label scores of span \(\d, \d\)\. Look for"):
         decode_batch(scores, settings, scored=True)
+
+
+@pytest.mark.parametrize("label", ["softmax", "ranking"])
+def test_one_nan_is_found_in_tensor_operations(label):
+    """The same code runs on a GPU, where it must not synchronize for this check."""
+    settings = settings_of("default").with_overrides([f"loss.label={label}", "decoding.method=mbr"])
+    scores = random_scores(SENTENCES, settings, seed=7, std=1.5)
+    rows = torch_search(scores, settings, TEMPERATURES, torch.tensor([0.3]), trees=False)[0]
+    b, i, j, k, h = rows[-1].tolist()
+    score_spans = scores.labels.score_spans
+
+    class WithNan:
+        def score_spans(self, *where):
+            at = torch.stack(torch.broadcast_tensors(*where), -1)
+            found = score_spans(*where).clone()
+            found[(at == torch.tensor([b, i, j, h])).all(-1), k] = torch.nan
+            return found
+
+    with pytest.raises(
+        PotentialsError, match=rf"sentence {b} .* NaN in the label scores of span \({i}, {j}\)\. Look for"
+    ):
+        torch_search(replace(scores, labels=WithNan()), settings, TEMPERATURES, torch.tensor([0.3]), trees=False)
 
 
 def test_readings_are_in_order_and_checked():
