@@ -11,9 +11,10 @@ from pathlib import Path
 
 from nestree.config import Settings
 from nestree.data import split
+from nestree.data.checks import SentenceKey, find_contradiction, sentence_keys
 from nestree.errors import InputError, TrainingError, plural
 from nestree.nn.batch import MAX_SENTENCE_WORDS
-from nestree.types import Document, Entity, Sentence, Span, crossing_pairs, with_context
+from nestree.types import Document, Entity, Sentence, crossing_pairs, with_context
 
 PARTS = ("train", "dev", "test")
 DEV_SHARE = 15  # per cent of the data that become dev data if there is no dev file
@@ -26,7 +27,6 @@ GOOD_UPDATES = 600  # data with fewer is small
 SMALL_DATA_BATCH_WORDS = 500  # at most, for small data: see "Small data" in docs/results.md
 MIN_BATCH_WORDS = 150  # gradients of smaller batches are too noisy
 SHOWN_CROSSINGS = 5
-SentenceKey = tuple[object, ...]
 LENGTH_JITTER = 0.1  # relative noise on the lengths by which sentences are sorted: new batches in each epoch
 MAX_PADDING = 2  # a padded batch has at most so many times `batch_words`; charts grow with sentences
 
@@ -121,37 +121,14 @@ def merge_answers(documents: Sequence[Document]) -> list[Document]:
     ]
 
 
-def sentence_keys(document: Document) -> list[SentenceKey]:
-    """What identifies each sentence of a document: its id, or else its words, and how often they occurred before."""
-    occurrences: Counter[SentenceKey] = Counter()
-    keys: list[SentenceKey] = []
-    for sentence in document.sentences:
-        key = document.id, sentence.id, sentence.start, sentence.words
-        keys.append((*key, occurrences[key]))
-        occurrences[key] += sentence.id is None
-    return keys
-
-
 def join_annotations(place: str, first: Sentence, second: Sentence) -> Sentence:
     """One sentence with what two annotations know; raise if they contradict each other."""
-    for known, other in ((first, second), (second, first)):
-        labels: dict[Span, set[str]] = {}
-        for entity in other.entities:
-            labels.setdefault(entity.span, set()).add(entity.label)
-        for entity in known.entities:
-            crossing = crossing_pairs([entity, *(e for e in other.entities if e.span != entity.span)])
-            if entity.span in other.forbidden or (other.complete and entity.span not in labels):
-                why = "is no entity"
-            elif entity.label not in labels.get(entity.span, {entity.label}):
-                why = f"is {' and '.join(sorted(labels[entity.span]))}"
-            elif any(entity in pair for pair in crossing):
-                why = "crosses an entity"
-            else:
-                continue
-            raise TrainingError(
-                f"two annotations of {place} contradict each other: {entity} ({known.phrase(entity)!r:.40}) of one "
-                f"{why} in the other: {known} Correct one of them."
-            )
+    if found := find_contradiction(first, second):
+        phrase = f"{found.entity} ({found.known.phrase(found.entity)!r:.40})"
+        raise TrainingError(
+            f"two annotations of {place} contradict each other: {phrase} of one {found.why} in the other: "
+            f"{found.known} Correct one of them."
+        )
     if first.complete != second.complete:
         return first if first.complete else second
     entities = {(entity.span, entity.label): entity for entity in (*first.entities, *second.entities)}
