@@ -1,7 +1,7 @@
 """`nestree.write`, `evaluate` and `export`: files, documents or sentences in one call."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from nestree.pipeline import Pipeline
 
 log = logging.getLogger(__name__)
+EXPORT = "in PyTorch", "exported"  # the two models of an export, in its summary
 Data = str | Path | Document | Sentence | Iterable[Document | Sentence]
 
 
@@ -104,17 +105,34 @@ def predict_data(ner: "Pipeline", data: Data, threshold: float | None = None) ->
     return sentences, predict(ner.inference_model, sentences, options=options)
 
 
-class ExportScores(NamedTuple):
-    """What an export costs: F1 in percent of the model in PyTorch, in float32, and of the exported one."""
+class CompressionScores(NamedTuple):
+    """What it costs to quantize or export a model: F1 in percent before and after."""
 
     f1_before: float
     f1_after: float
     agreement: float  # F1 of one's entities against the other's
 
+    def summary(self, before: str, after: str) -> str:
+        """All of it in one sentence; `before` and `after` are words for the two models."""
+        return (
+            f"F1 {self.f1_before:.2f} {before}, {self.f1_after:.2f} {after}; "
+            f"both agree on {self.agreement:.2f} % of entities (F1)."
+        )
+
+
+def score_compression(
+    gold: Sequence[Sentence], before: Sequence[Sentence], after: Sequence[Sentence]
+) -> CompressionScores:
+    """The scores of the entities that two models predict; warns if they have no label in common with the gold ones."""
+    pairs = (gold, before), (gold, after), (before, after)
+    found = [evaluation.evaluate(*pair, resamples=0) for pair in pairs]
+    evaluation.warn_disjoint_labels(found[0])
+    return CompressionScores(*(100 * each.entities.f1 for each in found))
+
 
 def export(
     model: str | Path | None, folder: str | Path, *, int8: bool = False, data: Data | None = None
-) -> ExportScores | None:
+) -> CompressionScores | None:
     """Write a model as ONNX graphs to a new folder, from which `nestree.load` runs it with ONNX Runtime.
 
     `model`: what `nestree.load` takes. `int8`: weights in 8 bits. `data`: annotated sentences, on which
@@ -137,20 +155,9 @@ def export(
             return None
         gold, before = predict_data(Pipeline(recognizer, precision="float32"), data)
         after = predict_data(Pipeline(exported), gold)[1]
-        pairs = (gold, before), (gold, after), (before, after)
-        found = [evaluation.evaluate(*pair, resamples=0) for pair in pairs]
-        evaluation.warn_disjoint_labels(found[0])
-        scores = ExportScores(*(100 * each.entities.f1 for each in found))
-        checkpoint.add_to_card(temporary, export_summary(scores))
+        scores = score_compression(gold, before, after)
+        checkpoint.add_to_card(temporary, scores.summary(*EXPORT))
         return scores
-
-
-def export_summary(scores: ExportScores) -> str:
-    """What an export costs, in one sentence."""
-    return (
-        f"F1 {scores.f1_before:.2f} in PyTorch, {scores.f1_after:.2f} exported; "
-        f"both agree on {scores.agreement:.2f} % of entities (F1)."
-    )
 
 
 def to_documents(data: Data, **rules: str) -> list[Document]:

@@ -334,8 +334,8 @@ def quantize(
     The small model is used as any other. With --gold both are evaluated, and the card of the small one has the scores.
     """
     from nestree import checkpoint, hub
+    from nestree.api import score_compression
     from nestree.data.io import atomic_path
-    from nestree.evaluation import evaluate, warn_disjoint_labels
 
     documents = []
     if gold:
@@ -348,14 +348,7 @@ def quantize(
         if gold:
             annotated = [sentence for document in documents for sentence in document.sentences]
             before, after = (predict_documents(path, documents, device) for path in (folder, temporary))
-            pairs = (annotated, before), (annotated, after), (before, after)
-            found = [evaluate(*pair, resamples=0) for pair in pairs]
-            warn_disjoint_labels(found[0])
-            f1_before, f1_after, agreement = (100 * each.entities.f1 for each in found)
-            cost = (
-                f"F1 {f1_before:.2f} before, {f1_after:.2f} in 8 bits; "
-                f"both agree on {agreement:.1f} % of entities (F1)."
-            )
+            cost = score_compression(annotated, before, after).summary("before", "in 8 bits")
             checkpoint.add_to_card(temporary, f"{gold.name}: {cost}")
             print_line(cost)
     size_before = sum(path.stat().st_size for path in checkpoint.model_files(folder))
@@ -374,7 +367,7 @@ def export(
     Trees stay in nestree, so that everything works as before. With --data both models are evaluated, and the card of
     the exported one has the scores.
     """
-    from nestree.api import export, export_summary
+    from nestree.api import EXPORT, export
 
     documents = None
     if annotated:
@@ -382,5 +375,5 @@ def export(
             documents = list(reading.documents(annotated))
     scores = export(model, onnx, int8=int8, data=documents)
     if scores:
-        print_line(export_summary(scores))
+        print_line(scores.summary(*EXPORT))
     print_line(f"{total_bytes(onnx) / 1e6:.1f} MB, {'8 bits' if int8 else 'float32'}: {onnx}")
