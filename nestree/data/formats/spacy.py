@@ -64,7 +64,7 @@ def read_spacy(path: Path, report: ConversionReport, *, key: str = "", heads: st
         )
 
 
-def decompress(data: bytes | bytearray) -> Iterator[bytes]:
+def zlib_parts(data: bytes | bytearray) -> Iterator[bytes]:
     """The bytes of a zlib stream in parts, none of them empty."""
     decompressor = zlib.decompressobj()
     for start in range(0, len(data), PART_BYTES):
@@ -84,12 +84,12 @@ def check_size(data: bytes | bytearray, path: Path) -> None:
         f"{path}: this DocBin expands to more than {limit:,} bytes. {limit_remedy('max_docbin_bytes')}"
     )
     size = 0
-    for part in decompress(data):
+    for part in zlib_parts(data):
         size += len(part)
         if size > limit:
             raise too_large
     msgpack = optional_import("srsly.msgpack", "a DocBin", "spacy")
-    parts = decompress(data)
+    parts = zlib_parts(data)
     file = SimpleNamespace(read=lambda _: next(parts, b""))
     unpacker = msgpack.Unpacker(file, read_size=PART_BYTES, raw=False, max_buffer_size=size + PART_BYTES)
     for _ in range(unpacker.read_map_header()):
