@@ -17,7 +17,7 @@ from torch.nn.functional import softplus
 from nestree.config import Settings
 from nestree.errors import PotentialsError
 from nestree.nn.scorers import Scores
-from nestree.treecrf import IMPOSSIBLE, LexicalPotentials, Potentials, Trees, head_marginals, span_cells
+from nestree.treecrf import IMPOSSIBLE, LexicalPotentials, Trees, head_marginals, span_cells
 from nestree.treecrf import marginals as tree_marginals
 
 
@@ -82,7 +82,7 @@ def span_marginals(scores: Scores, settings: Settings, temperatures: Temperature
     if settings.model.structure == "none":
         cells = span_cells(scores.lengths, mention.shape[1] - 1)
         return SpanMarginals(cells.to(mention.dtype), mention, None)
-    trees = tree_potentials(scores, span[..., 0], temperatures)
+    trees = scores.potentials(span[..., 0], temperatures.tree)
     if settings.model.labeling == "head" and isinstance(trees, LexicalPotentials):
         head = head_marginals(trees, scores.lengths)
         return SpanMarginals(head.sum(-1).clamp(max=1.0), mention, head)
@@ -104,11 +104,6 @@ def apply_temperatures(mention: Tensor, temperatures: Temperatures) -> tuple[Ten
 def log_sigmoid(x: Tensor) -> Tensor:
     """As PyTorch's `logsigmoid`, which wakes all CPU threads for a small tensor, too."""
     return -softplus(-x)
-
-
-def tree_potentials(scores: Scores, span: Tensor, temperatures: Temperatures) -> Potentials:
-    """The potentials of trees with these span scores, to which the temperature is applied already."""
-    return scores.potentials(span, temperatures.tree)
 
 
 def entity_probabilities(

@@ -32,7 +32,6 @@ from nestree.decoding.probabilities import (
     label_log_probabilities,
     label_probabilities,
     span_marginals,
-    tree_potentials,
 )
 from nestree.decoding.viterbi import viterbi_search
 from nestree.errors import InputError
@@ -53,7 +52,7 @@ def uncertainty(scores: Scores, settings: Settings, temperatures: Temperatures, 
         if settings.model.structure == "none":
             raise InputError("tree-entropy needs a model with trees, and this one has none. Choose another.")
         span, _ = apply_temperatures(biased_mention_scores(scores, settings), temperatures)
-        return entropy(tree_potentials(scores, span[..., 0], temperatures), scores.lengths)
+        return entropy(scores.potentials(span[..., 0], temperatures.tree), scores.lengths)
     marginals, spans, probability = probable_entities(scores, settings, temperatures)
     if by == "entity-entropy":
         p = probability.double().clamp(1e-15, 1 - 1e-15)
@@ -121,11 +120,11 @@ def best_log_probability(scores: Scores, settings: Settings, temperatures: Tempe
             best = best.index_put((b, i, j), gains, accumulate=True)
     if model.structure == "none":
         return best.masked_fill(~cells, 0.0).sum((1, 2))
-    potentials = tree_potentials(scores, span[..., 0] + best, temperatures)
+    potentials = scores.potentials(span[..., 0] + best, temperatures.tree)
     if head is not None:
         assert isinstance(potentials, LexicalPotentials)
         potentials = potentials._replace(head=head)
-    log_z = log_partition(tree_potentials(scores, span[..., 0], temperatures), scores.lengths)
+    log_z = log_partition(scores.potentials(span[..., 0], temperatures.tree), scores.lengths)
     return best_trees(potentials, scores.lengths).score - log_z
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from nestree.config import Settings
-from nestree.decoding.probabilities import apply_temperatures, label_log_probabilities, tree_potentials
+from nestree.decoding.probabilities import apply_temperatures, label_log_probabilities
 from nestree.errors import TrainingError
 from nestree.model import Recognizer, autocast
 from nestree.nn.batch import Batch, Targets
@@ -140,7 +140,7 @@ class Teachers:
 def tree_marginals(scores: Scores, teacher: Recognizer, has_targets: Tensor) -> tuple[Tensor, ...]:
     """P(no), P(yes), P(arc), P(root), P(yes with head): zero where has_targets [B] is."""
     share, log_mention = apply_temperatures(scores.mention, teacher.temperatures)
-    trees = tree_potentials(scores, share[..., 0], teacher.temperatures)
+    trees = scores.potentials(share[..., 0], teacher.temperatures.tree)
     marginals = log_partitions([trees], scores.lengths, [True])[0].marginals
     assert isinstance(marginals, LexicalPotentials)
     assert marginals.head is not None

@@ -15,7 +15,6 @@ from nestree.decoding.probabilities import (
     label_log_probabilities,
     label_probabilities,
     span_marginals,
-    tree_potentials,
 )
 from nestree.evaluation import evaluate
 from nestree.pipeline import PredictOptions, predict
@@ -41,7 +40,7 @@ def sample_entities(model, sentences, temperatures):
     with torch.inference_mode():
         scores = model(model.collate_words(sentences))
         said = sum(apply_temperatures(scores.mention, temperatures))
-        given = tree_potentials(scores, said.logsumexp(-1), temperatures)
+        given = scores.potentials(said.logsumexp(-1), temperatures.tree)
         trees = sample_trees(given, scores.lengths, 1, generator)[0]
         made = []
         for b, (sentence, tree) in enumerate(zip(sentences, trees, strict=True)):
