@@ -183,12 +183,11 @@ def negatives(scores: Scores, gold: Gold, settings: Settings) -> Tensor:
     All of complete sentences. In incomplete ones, those that are forbidden, and `negative_sampling_rate` times n spans
     are sampled, of n (n + 1) / 2: few, so that few of them are entities.
     """
-    complete = gold.complete[:, None, None]
+    complete = gold.complete[:, None, None].expand_as(scores.mention[..., 0])
     if gold.forbidden is not None:
-        complete = complete.expand_as(scores.mention[..., 0])
         complete = complete.index_put(gold.forbidden.unbind(1), torch.ones_like(complete[0, 0, 0]))
     if not (gold.partial and settings.loss.negative_sampling_rate):
-        return complete.expand_as(scores.mention[..., 0])
+        return complete
     rate = 2 * settings.loss.negative_sampling_rate / (scores.lengths + 1)
     return complete | (torch.rand_like(scores.mention[..., 0]) < rate[:, None, None])
 

@@ -79,7 +79,6 @@ class Run:
     step: GradientStep
     progress: Progress
     callbacks: list[Callbacks]
-    is_main: bool  # of several processes, one writes files and calls callbacks
     stop: StopSignal
     save_every: float  # seconds
     best: dict[str, Tensor] = field(default_factory=dict)  # weights of the best epoch that are not saved yet
@@ -87,6 +86,11 @@ class Run:
     dev_seconds: float = 0.0  # of the last evaluation
     estimated: bool = False  # the duration was estimated
     last_update: Update = field(default_factory=list)
+
+    @property
+    def is_main(self) -> bool:
+        """Of several processes, one writes files and calls callbacks."""
+        return bool(self.accelerator.is_main_process)
 
     @property
     def save_is_due(self) -> bool:

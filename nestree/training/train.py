@@ -260,7 +260,7 @@ def fit(
     step = GradientStep(model, corpus.train, accelerator, settings, progress, all_callbacks, teachers)
     with stop_on_interrupt() as stop:
         parts = settings, corpus, files, accelerator, model, optimizer, step, progress, all_callbacks
-        run = Run(*parts, accelerator.is_main_process, stop, save_every)
+        run = Run(*parts, stop, save_every)
         if resume:
             note_resumption(run)
         else:
