@@ -6,6 +6,7 @@ with a GPU.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -50,9 +51,13 @@ class Losses:
     metrics: dict[str, Tensor]  # name -> sum over the batch; reported, not minimized
     mentions: int  # gold spans that count
 
-    @property
+    @cached_property
     def total(self) -> Tensor:
         return torch.stack(list(self.parts.values())).sum()
+
+    def detached(self) -> dict[str, Tensor]:
+        """The total as "loss", all losses and all metrics, without gradients."""
+        return {name: value.detach() for name, value in {"loss": self.total, **self.parts, **self.metrics}.items()}
 
 
 def compute_losses(scores: Scores, gold: Gold, settings: Settings, targets: Targets | None = None) -> Losses:

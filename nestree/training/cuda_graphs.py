@@ -100,14 +100,13 @@ class GraphCache:
         with torch.enable_grad():
             with self.autocast():
                 losses = self.model.losses(batch)
-            total = losses.total
-            new = torch.autograd.grad(total * scale, self.parameters, allow_unused=True)
+            new = torch.autograd.grad(losses.total * scale, self.parameters, allow_unused=True)
         pairs = [(sums, grad) for sums, grad in zip(self.gradients, new, strict=True) if grad is not None]
         for same_layout in (True, False):  # tensors of equal strides are added in one kernel
             group = [(a, b) for a, b in pairs if (a.stride() == b.stride()) == same_layout]
             if group:
                 torch._foreach_add_([a for a, _ in group], [b for _, b in group])
-        return {name: value.detach() for name, value in {"loss": total, **losses.parts, **losses.metrics}.items()}
+        return losses.detached()
 
 
 class CapturedGraph:

@@ -141,9 +141,8 @@ class GradientStep:
         with self.accelerator.autocast():
             losses = self.model.losses(batch)
         self.prefetcher.prefetch()
-        total = losses.total
-        (total * scale).backward()
-        return {name: value.detach() for name, value in {"loss": total, **losses.parts, **losses.metrics}.items()}
+        (losses.total * scale).backward()
+        return losses.detached()
 
     def clear_gradients(self) -> None:
         if self.graphs is not None:  # graphs add to these tensors
