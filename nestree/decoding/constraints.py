@@ -190,7 +190,7 @@ def check_constraints(
 ) -> None:
     """Raise unless one sentence can satisfy all constraints.
 
-    In `trees`, entities never cross. With `single_labels`, as in a model of one stage, a span has one label.
+    In `trees`, entities never cross. With `single_labels`, a span has one label at most.
     """
     for a, b in product(known, known):
         if trees and a.start < b.start < a.end < b.end:
@@ -200,7 +200,7 @@ def check_constraints(
         if single_labels and a[:2] == b[:2] and None not in (a.label, b.label) and a.label != b.label:
             raise InputError(
                 f"{describe(a)} is known with the labels {a.label} and {b.label}, and this model gives a span one "
-                'label (model.mention = "labels"). Leave out one of them.'
+                'label (model.mention = "labels" or loss.label = "softmax"). Leave out one of them.'
             )
         if a.head is None or b.head is None or a.head == b.head:
             continue
@@ -251,7 +251,8 @@ def apply_constraints(
     shift = torch.zeros(*mention.shape[:3], len(labels), device=device, dtype=mention.dtype)
     head_scores = torch.zeros(*mention.shape[:3], n, device=device, dtype=mention.dtype)
     for b, (known_spans, forbidden_spans) in enumerate(zip(*constraints, strict=True)):
-        check_constraints(known_spans, forbidden_spans, labels, trees, single_labels=kind == "labels")
+        single_labels = kind == "labels" or settings.loss.label == "softmax"
+        check_constraints(known_spans, forbidden_spans, labels, trees, single_labels)
         for i, j, label, _ in forbidden_spans:
             shift[b, i, j, slice(None) if label is None else label_index[label]] = -CERTAIN
             if kind == "labels":

@@ -6,6 +6,7 @@ The chart is the single one of docs/method.md: chart[b, i, j, x] is headed(i, j,
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from numbers import Integral
 from typing import NamedTuple
 
 import torch
@@ -34,6 +35,8 @@ class Trees:
     lengths: Tensor  # [batch]
 
     def __getitem__(self, b: int) -> Tree:
+        if not isinstance(b, Integral):
+            raise TypeError(f"trees[{b!r}]: a tree has the number of a sentence, from 0; slice list(trees).")
         if not -len(self) <= b < len(self):
             raise IndexError(f"there is no tree {b} in a batch of {len(self)}.")
         n = int(self.lengths[b])

@@ -79,6 +79,13 @@ def test_contradictions_are_errors(known, forbidden, message):
         apply_constraints(random_scores(SENTENCES, settings), constraints, settings, LABELS)
 
 
+def test_two_labels_of_a_known_span_need_a_loss_that_gives_several():
+    settings = settings_of("default").with_overrides(["loss.label=softmax"])
+    constraints = Constraints([[]] * 4 + [[KnownSpan(0, 2, "A"), KnownSpan(0, 2, "B")]], [[]] * 5)
+    with pytest.raises(InputError, match="labels A and B, and this model gives a span one label"):
+        apply_constraints(random_scores(SENTENCES, settings), constraints, settings, LABELS)
+
+
 @pytest.mark.parametrize("threshold", [0, 0.3])
 def test_the_same_label_may_be_forbidden_twice(threshold):
     settings = settings_of("default")
