@@ -45,9 +45,9 @@ def test_one_file(s3, tiny_model, tmp_path):
 def test_killed_in_the_middle_and_resumed(s3, tiny_model, tmp_path):
     source, url = many_files(tmp_path), f"{s3}/killed"
     predicted(tiny_model, source, "--out", tmp_path / "undisturbed", *SMALL_BATCHES)
-    process = start_slowly(tiny_model, source, url)
-    while process.is_alive() and len(objects(url)) < 10:
-        time.sleep(0.01)
+    process, store = start_slowly(tiny_model, source, url), open_store(url)
+    while process.is_alive() and sum(not name.startswith(LOG_FOLDER) for name in store.names()) < 10:
+        time.sleep(0.1)  # the server has to answer others, too
     os.kill(process.pid, signal.SIGKILL)
     process.join()
     assert 10 <= len(objects(url)) < 24
