@@ -29,7 +29,7 @@ from nestree.types import Document, Entity, Sentence, Span
 DIVERSITIES = ("none", "k-center", "k-means")
 UNITS = ("sentence", "document")
 CANDIDATE_BUDGETS = 3  # diverse units are chosen among candidates of so many times the budget
-SPARE_BUDGETS = 2  # without diversity: so that shorter units fill the rest of the budget
+SPARE_BUDGETS, SPARE_WORDS = 2, 1_000  # without diversity: so that shorter units fill the rest of the budget
 BUFFERED_BATCHES = 10
 QUESTIONS_PER_SENTENCE = 8  # answered ones included
 # Added to the cost of a sentence when it is ranked: else sentences of one or two words come first.
@@ -120,7 +120,7 @@ def select(
             raise InputError(f"{name} is {value!r}; it must be one of {', '.join(choices)}.")
     if (as_int(budget) or 0) < 1:
         raise InputError(f"budget is {budget!r}; it must be a whole number of words, 1 or more.")
-    for name, value, default in (("diversity", diversity, "none"), ("by", by, "f1-loss")):
+    for name, value, default in (("diversity", diversity, "none"), ("by", by, "f1-loss"), ("unit", unit, "sentence")):
         if partial and value != default:
             raise InputError(f"{name}={value!r} is for whole sentences, and `partial` asks about spans. Leave it out.")
     sources: Any = exclude
@@ -154,7 +154,11 @@ def select(
         doubts=QUESTIONS_PER_SENTENCE if partial else 0,
         means=diversity != "none",
     )
-    limit = budget * (1 if partial else SPARE_BUDGETS if diversity == "none" else CANDIDATE_BUDGETS)
+    limit = budget * CANDIDATE_BUDGETS
+    if partial:
+        limit = budget
+    elif diversity == "none":
+        limit = budget * SPARE_BUDGETS + SPARE_WORDS
     best: Best[Scored] = Best(limit)
     questions: Best[Question] = Best(limit)
     unknown: set[str] = set()

@@ -481,18 +481,21 @@ class Batcher(Generic[Item]):
             yield from self.predict(groups)
 
     def buffers(self, items: Iterable[Item]) -> Iterator[list[Group[Item]]]:
-        """Yield the groups of items that are predicted together; without `group_by`, one group."""
+        """Yield the groups of items that are predicted together; without `group_by`, one group.
+
+        An error of the stream, or that `on_error` raises, comes after the items before it.
+        """
         buffer: list[Group[Item]] = [[]]
         buffered_words = words = 0  # of the buffer; of its last group
-        key = None
-        for item in items:
-            document: Document | None
+        key, failure, documents = None, None, self.documents(items)
+        while True:
             try:
-                document = self.to_document(item)
+                item, document = next(documents)
+            except StopIteration:
+                break
             except Exception as error:
-                document = self.on_error(item, error)
-            if document is None:
-                continue
+                failure = error
+                break
             if self.group_by:
                 new_key = self.group_by(item)
                 if buffer[-1] and (key != new_key or words >= self.group_words):
@@ -510,6 +513,19 @@ class Batcher(Generic[Item]):
                 buffer, buffered_words, words = [[]], 0, 0
         if buffer[-1]:
             yield buffer
+        if failure:
+            raise failure
+
+    def documents(self, items: Iterable[Item]) -> Iterator[tuple[Item, Document]]:
+        """Yield the items with their documents, without entities."""
+        for item in items:
+            document: Document | None
+            try:
+                document = self.to_document(item)
+            except Exception as error:
+                document = self.on_error(item, error)
+            if document is not None:
+                yield item, document
 
     def predict(self, groups: list[Group[Item]]) -> Iterator[tuple[Item, Document]]:
         """Yield the items of these groups and their documents; what fails together is divided."""

@@ -326,11 +326,13 @@ def open_resume_log(jobs: JobPlan, how: Values, resume: bool) -> ResumeLog:
     except OSError as why:
         raise write_error(folder, why) from None
     try:
-        if path.exists() and not resume:
+        text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+        if not resume and text.count("\n") < 2:  # no file was done
+            text = ""
+        if not resume and text:
             raise InputError(
                 f"{folder} holds predictions that were begun before. Continue them with --resume, or give a new name."
             )
-        text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
         done = parse_resume_log(text, path, folder, how) if text else {}
         # Temporary folders of a killed process.
         unfinished = {f".{job.target.name[:40]}" for job in jobs.jobs}

@@ -27,7 +27,7 @@ OTHER_NAMES = {
         "labels": "entity.label of its entities", "to_df": "to_pandas()", "to_dataframe": "to_pandas()",
         "to_conll": 'nestree.write(document, path, format="columns")', "html": "to_html()", "print": "show()",
         "display": "show()", "visualize": "show()", "filter": "ner(text, labels=..., threshold=...)",
-        "render": "show() or to_html()",
+        "render": "show() or to_html()", "doc_id": "id",
         "save": "nestree.write(document, path)", "to_csv": 'nestree.write(document, "entities.csv")',
         "to_brat": 'nestree.write(document, folder, format="brat")',
     },

@@ -25,7 +25,7 @@ from nestree.cli.runtime import (
     reading_progress,
     total_bytes,
 )
-from nestree.errors import InputError, NestreeError, plural
+from nestree.errors import DataError, InputError, NestreeError, plural
 
 if TYPE_CHECKING:
     from nestree.model import Recognizer
@@ -103,10 +103,13 @@ def predict(
         try:
             with progress_display(jobs) as on_progress:
                 summary = predict_files(pipeline, jobs, options, log, on_progress, cluster)
-        except (NestreeError, KeyboardInterrupt):
+        except (NestreeError, KeyboardInterrupt) as error:
             if log is not None:
                 done = sum(log.is_done(job.name, job.source) for job in jobs.jobs)
-                print_line(f"Done: {done:,} of {len(jobs.jobs):,} files. Continue with the same command and --resume.")
+                skip = ", and with --skip-bad to leave out what cannot be read" if isinstance(error, DataError) else ""
+                print_line(
+                    f"Done: {done:,} of {len(jobs.jobs):,} files. Continue with the same command and --resume{skip}."
+                )
             raise
     print_summary(summary, jobs, monotonic() - started)
     if skipped := summary.skipped:  # --quiet does not hide these

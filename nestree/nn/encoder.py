@@ -280,10 +280,15 @@ def call_loader(load: Any, source: str, what: str, **options: Any) -> Any:
                 f"encoder {source!r}: its {what} needs Python code that comes with it, and nestree does not run "
                 "the code of a model. Use an encoder whose architecture `transformers` knows."
             ) from error
-        place = "in this folder" if Path(source).is_dir() else "there is no such folder, and on the hub"
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200].rstrip(".:")
+        if Path(source).is_dir():
+            reason = f"in this folder: {reason}"
+        elif len(Path(source).parts) > 2 or source.startswith((".", "~", "/")):  # no name of the hub
+            reason = "there is no such folder"
+        else:
+            reason = f"there is no such folder, and on the hub: {reason}"
         raise ModelError(
-            f"encoder {source!r}: no {what} found; {place}: {reason[:200].rstrip('.:')}. "
+            f"encoder {source!r}: no {what} found; {reason}. "
             "Give a folder that holds config.json, tokenizer.json and weights, or a name of the hub."
         ) from error
     finally:

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from nestree.checkpoint import read_tensors, write_tensors
 from nestree.data.formats import write
-from nestree.data.io import atomic_path, lock_file, lock_owner
+from nestree.data.io import atomic_path, lock_file, lock_owner, write_error
 from nestree.errors import DataError, TrainingError, format_duration
 from nestree.training.callbacks import Callbacks, EpochEnd
 from nestree.types import Document, Sentence
@@ -87,17 +87,18 @@ class RunDir(Callbacks):
     def create(self, model_bytes: int) -> None:
         """Make and lock the directory; raise unless there is room for the model and for two states of training."""
         needed = 2 * (model_bytes + 3 * model_bytes)  # a state holds the weights and two moments
+        parent = next(folder for folder in (self.path, *self.path.absolute().parents) if folder.exists())
         try:
+            free = shutil.disk_usage(parent).free
+            if free < needed:
+                raise TrainingError(
+                    f"training needs {needed / 1e6:,.1f} MB in {self.path} for the model and the state of training, "
+                    f"and {free / 1e6:,.1f} MB are free. Make room, or give a directory on another disk."
+                )
             self.training.mkdir(parents=True, exist_ok=True)
             self.reopen(0, -1)
-            free = shutil.disk_usage(self.training).free
         except OSError as why:
-            raise TrainingError(f"{self.path} cannot be written: {why.strerror or why}.") from None
-        if free < needed:
-            raise TrainingError(
-                f"training needs {needed / 1e6:,.1f} MB in {self.path} for the model and the state of training, and "
-                f"{free / 1e6:,.1f} MB are free. Make room, or give a directory on another disk."
-            )
+            raise TrainingError(str(write_error(self.path, why))) from None
 
     def reopen(self, epoch: int, updates: int) -> None:
         """Lock the directory; remove temporary files of a killed process, and log lines newer than its last state."""

@@ -182,6 +182,15 @@ def test_what_changed_is_done_again_and_what_differs_is_refused(tiny_model, tmp_
     assert (done.exit_code, "was begun with --model" in done.stderr) == (2, True)
 
 
+def test_a_folder_in_which_nothing_was_done_is_no_beginning(tiny_model, tmp_path):
+    source = folder_of_texts(tmp_path)
+    (source / "0.txt").write_bytes(b"caf\xe9")
+    usual = command(tiny_model, source, tmp_path / "out")
+    assert "Done: 0 of 4 files." in nestree(*usual).stderr
+    assert nestree(*usual, "--skip-bad").exit_code == 1
+    assert list(read_folder(tmp_path / "out")) == ["a.jsonl", "b/a.jsonl", "c.jsonl"]
+
+
 def test_what_is_bad_is_named_and_skipped_if_wished(tiny_model, tmp_path, collated):
     read = []
     source, out = folder_of_texts(tmp_path), tmp_path / "out"
@@ -192,7 +201,8 @@ def test_what_is_bad_is_named_and_skipped_if_wished(tiny_model, tmp_path, collat
     done = nestree(*usual)
     latin = f"{source / 'b' / 'latin.txt'}:2: byte 0xe9 is not UTF-8."
     assert done.exit_code == 2
-    assert "Done: 0 of 4 files. Continue with the same command and --resume." in done.stderr
+    advice = "Continue with the same command and --resume, and with --skip-bad to leave out what cannot be read."
+    assert f"Done: 1 of 4 files. {advice}" in done.stderr
     assert done.stderr.splitlines()[-1].startswith(f"Error: {latin}")
     done = nestree(*usual, "--resume", "--skip-bad", "-q")
     assert done.exit_code == 1

@@ -127,8 +127,10 @@ def test_the_longest_input(tmp_path):
 
 
 def test_what_is_wrong_is_said(tmp_path):
-    with pytest.raises(ModelError, match=r"no encoder found; there is no such folder, and on the hub"):
+    with pytest.raises(ModelError, match=r"no encoder found; there is no such folder\. Give"):
         load_pretrained(str(tmp_path / "nowhere"))
+    with pytest.raises(ModelError, match=r"no encoder found; there is no such folder, and on the hub: "):
+        load_pretrained("no one/nothing")
     (tmp_path / "empty").mkdir()
     with pytest.raises(ModelError, match="no encoder found; in this folder"):
         load_pretrained(str(tmp_path / "empty"))

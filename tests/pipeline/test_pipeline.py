@@ -206,6 +206,18 @@ def test_a_text_that_fails_is_named_or_skipped(ner, bad):
     assert found[3].entities
 
 
+def test_what_stands_before_an_error_is_predicted(ner):
+    def texts():
+        yield from ["Lisbon", "Oslo"]
+        raise ValueError("the reader failed")
+
+    for stream, error in ((texts(), ValueError), (["Lisbon", "Oslo", None, "Lisbon"], InputError)):
+        documents = ner.pipe(stream)
+        assert [next(documents).text for _ in range(2)] == ["Lisbon", "Oslo"]
+        with pytest.raises(error):
+            next(documents)
+
+
 def test_a_text_that_fails_inside_the_model_is_named(ner, monkeypatch):
     collate = type(ner.model).collate_words
 

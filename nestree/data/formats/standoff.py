@@ -266,7 +266,7 @@ def read_csv(path: Path, report: ConversionReport, *, texts: str = "") -> Iterat
             if not files:
                 raise DataError(
                     f"{path}: there is no text of document {id!r:.60}: {folder / id}.txt does not exist. Name the "
-                    "folder of the texts with the option `texts`."
+                    "folder that has it with the option `texts`."
                 )
             if len(files) > 1:
                 raise DataError(

@@ -155,7 +155,8 @@ def select_label_studio_result(
     candidates = predictions if part == "predictions" else annotations
     if not part and not annotations and predictions:
         candidates = predictions
-        report.note("predictions read: the task has no annotations")
+        if not cancelled:
+            report.note("predictions read: the task has no annotations")
     if not candidates:
         if ids and part != "annotations":
             report.note("predictions not read: the export of a project has only their ids")
