@@ -38,6 +38,7 @@ from nestree.types import Document, Sentence
 
 SAVE_EVERY = 120.0  # seconds between two states on disk, at least
 SHOWN_ERRORS = 5  # kinds of errors in the summary
+NOTED_CHANGE = 0.5  # of dev F1, in points, by calibration at the end
 Data = str | Path | Sequence[Document]  # a file, or documents
 
 
@@ -386,6 +387,9 @@ def finish_run(run: Run, about: Mapping[str, str]) -> TrainResult:
         if run.is_main:
             checkpoint.write_text(folder / checkpoint.CONFIG, run.settings.to_toml())
     evaluation = evaluate_on_dev(run, scored=True)
+    before, after = 100 * progress.best_f1, 100 * evaluation.entities.f1
+    if abs(after - before) >= NOTED_CHANGE:
+        run.step.notify(f"with calibrated probabilities, dev F1 is {after:.2f}; in epoch {best} it was {before:.2f}.")
     card = Card(
         run.settings,
         model.labels,
