@@ -190,8 +190,8 @@ def select(
         for one in scored if not partial else ():
             if one.unit.words > budget:
                 continue  # it would take the place of others
-            order = random_order(one.unit.key, seed) if random else one.uncertainty
-            best.add(one.unit.key, order, one.unit.words, one)
+            priority = random_order(one.unit.key, seed) if random else one.uncertainty
+            best.add(one.unit.key, priority, one.unit.words, one)
         if on_progress:
             on_progress(result.pool_words)
 
@@ -353,21 +353,21 @@ def measure(pipeline: Pipeline, sentences: Sequence[Sentence], options: PredictO
 
 
 class Best(Generic[Value]):
-    """The values of the highest order whose costs just reach `limit`; of equal keys, the first one."""
+    """The values of the highest priority whose costs just reach `limit`; of equal keys, the first one."""
 
     def __init__(self, limit: int) -> None:
         self.limit, self.cost, self.duplicates, self.count = limit, 0, 0, 0
-        self.heap: list[tuple[float, int, str, int, Value]] = []  # order, -number, key, cost, value
+        self.heap: list[tuple[float, int, str, int, Value]] = []  # priority, -number, key, cost, value
         self.keys: set[str] = set()
 
-    def add(self, key: str, order: float, cost: int, value: Value) -> None:
+    def add(self, key: str, priority: float, cost: int, value: Value) -> None:
         if key in self.keys:
             self.duplicates += 1
             return
-        if self.cost >= self.limit and order <= self.heap[0][0]:
+        if self.cost >= self.limit and priority <= self.heap[0][0]:
             return
         self.count += 1
-        heapq.heappush(self.heap, (order, -self.count, key, cost, value))
+        heapq.heappush(self.heap, (priority, -self.count, key, cost, value))
         self.keys.add(key)
         self.cost += cost
         while self.cost - self.heap[0][3] >= self.limit:

@@ -76,8 +76,8 @@ def pretrain(
         network: Any = transformer
         longest = min(WINDOW_SUBWORDS, max_input_length(tokenizer, network.config))
         splitter = SubwordTokenizer(tokenizer, longest)
-        vocabulary = min(len(tokenizer), network.get_input_embeddings().num_embeddings)
-        texts = MaskedTexts(splitter, sentences, tokenizer.mask_token_id, vocabulary, seed)
+        vocabulary_size = min(len(tokenizer), network.get_input_embeddings().num_embeddings)
+        texts = MaskedTexts(splitter, sentences, tokenizer.mask_token_id, vocabulary_size, seed)
         try:
             for progress in train_mlm(transformer.to(torch_device), texts, passes):
                 if on_progress:
@@ -162,18 +162,18 @@ class MLMTask(NamedTuple):
     subwords: Tensor  # [W, P]
     attention: Tensor  # [W, P] bool: not padding
     positions: Tensor  # [K] of the W * P subwords, those that are predicted
-    answers: Tensor  # [K] the original subwords
+    labels: Tensor  # [K] the original subwords
 
 
 def mlm_loss(encoder: Encoder, head: "MLMHead", task: MLMTask) -> Tensor:
     """The mean cross-entropy of the predicted subwords."""
     device = head.bias.device
-    subwords, attention, positions, answers = (tensor.to(device) for tensor in task)
+    subwords, attention, positions, labels = (tensor.to(device) for tensor in task)
     with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
         states = encoder.hidden_states(subwords, attention.long())[-1].flatten(0, 1)  # [W * P, D]
         network: Any = encoder.transformer
         logits = head(states[positions], network.get_input_embeddings().weight)
-    return cross_entropy(logits.float(), answers)
+    return cross_entropy(logits.float(), labels)
 
 
 class MLMHead(nn.Module):
@@ -195,10 +195,10 @@ class MaskedTexts:
     """Consecutive sentences, cut into windows; each pass masks other words."""
 
     def __init__(
-        self, splitter: SubwordTokenizer, sentences: Iterable[Sentence], mask: int, vocabulary: int, seed: int
+        self, splitter: SubwordTokenizer, sentences: Iterable[Sentence], mask: int, vocabulary_size: int, seed: int
     ) -> None:
-        """`mask`: the id of the mask token. `vocabulary`: the number of subwords."""
-        self.splitter, self.mask, self.vocabulary = splitter, mask, vocabulary
+        """`mask`: the id of the mask token. `vocabulary_size`: the number of subwords."""
+        self.splitter, self.mask, self.vocabulary_size = splitter, mask, vocabulary_size
         self.rng = np.random.default_rng(seed)
         ids, sizes = [np.zeros(0, np.int64)], [np.zeros(1, np.int64)]
         remaining = iter(sentences)
@@ -231,10 +231,10 @@ class MaskedTexts:
             rows = [map(torch.from_numpy, self.mask_window(*window)) for window in batch]
             shown, original = map(list, zip(*rows, strict=True))
             attention = pad_sequence([torch.ones_like(row) for row in shown], batch_first=True).bool()
-            answers = pad_sequence(original, batch_first=True, padding_value=-1).flatten()
-            positions = (answers >= 0).nonzero().squeeze(1)
+            labels = pad_sequence(original, batch_first=True, padding_value=-1).flatten()
+            positions = (labels >= 0).nonzero().squeeze(1)
             subwords = pad_sequence(shown, batch_first=True, padding_value=self.splitter.pad)
-            yield MLMTask(subwords, attention, positions, answers[positions])
+            yield MLMTask(subwords, attention, positions, labels[positions])
 
     def mask_window(self, start: int, end: int) -> tuple[np.ndarray, np.ndarray]:
         """The subwords of a window, at least one word masked, and the original ones; -1 where none is predicted."""
@@ -243,8 +243,8 @@ class MaskedTexts:
             draws[self.rng.integers(len(draws))] = self.rng.random()
         draw = np.repeat(draws, np.diff(self.posts[start : end + 1]))
         original = self.ids[self.posts[start] : self.posts[end]]
-        others = self.rng.integers(self.vocabulary, size=len(original))
+        others = self.rng.integers(self.vocabulary_size, size=len(original))
         shown = np.select([draw < MASKED, draw < MASKED + REPLACED], [self.mask, others], original)
         first, last = self.splitter.first, self.splitter.last
-        answers = np.pad(np.where(draw < 1, original, -1), (len(first), len(last)), constant_values=-1)
-        return np.concatenate([first, shown, last]).astype(np.int64), answers.astype(np.int64)
+        labels = np.pad(np.where(draw < 1, original, -1), (len(first), len(last)), constant_values=-1)
+        return np.concatenate([first, shown, last]).astype(np.int64), labels.astype(np.int64)

@@ -74,7 +74,7 @@ def test_masked_words_have_their_shares_and_long_words_fit(tokenizer):
             assert task.attention.flatten()[task.positions].all()
             shown = task.subwords.flatten()[task.positions]
             masked += int((shown == tokenizer.mask_token_id).sum())
-            same += int((shown == task.answers).sum())
+            same += int((shown == task.labels).sum())
             asked += len(task.positions)
             real += int(task.attention.sum()) - 2 * len(task.attention)
             elsewhere = torch.ones(task.subwords.numel(), dtype=torch.bool)

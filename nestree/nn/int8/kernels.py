@@ -356,8 +356,8 @@ class Int8Weights(NamedTuple):
     offsets: np.ndarray  # [outputs] the sums begin with these, to undo UNSIGNED_SHIFT
     scales: np.ndarray  # [outputs]
     bias: np.ndarray  # [outputs]
-    inputs: int
-    outputs: int
+    in_features: int
+    out_features: int
 
 
 def fits(inputs: int, outputs: int) -> bool:
@@ -447,7 +447,7 @@ def multiply_tile(
 @compiled
 def multiply(numbers, scales, count, weights, out, out_at):
     """out[count, outputs] from `out_at` on = rows times weights. Up to TILE_ROWS - 1 more rows are written."""
-    inputs, outputs = weights.inputs, weights.outputs
+    inputs, outputs = weights.in_features, weights.out_features
     for top in range(0, count, BLOCK):
         for column in range(0, outputs, OUTPUTS):
             for r in range(top, min(count, top + BLOCK), TILE_ROWS):
@@ -467,7 +467,7 @@ def quantize_rows(rows, at, count, width, numbers, scales):
 
 @partial(kernel, variant=KERNEL.name)
 def linear_kernel(rows, count, numbers, scales, weights, out):
-    quantize_rows(rows, 0, count, weights.inputs, numbers, scales)
+    quantize_rows(rows, 0, count, weights.in_features, numbers, scales)
     multiply(numbers, scales, count, weights, out, 0)
 
 
@@ -478,13 +478,13 @@ def pad_rows(count: int) -> int:
 
 def linear(x: Tensor, weights: Int8Weights) -> Tensor:
     """x [..., inputs] times weights: [..., outputs], in float32."""
-    rows = x.detach().reshape(-1, weights.inputs).float().contiguous().numpy()
+    rows = x.detach().reshape(-1, weights.in_features).float().contiguous().numpy()
     count, padded = len(rows), pad_rows(len(rows))
-    out = np.empty((padded, weights.outputs), np.float32)
-    numbers: np.ndarray = np.empty(padded * weights.inputs, KERNEL.input_type)
+    out = np.empty((padded, weights.out_features), np.float32)
+    numbers: np.ndarray = np.empty(padded * weights.in_features, KERNEL.input_type)
     scales = np.empty(padded, np.float32)
     linear_kernel(rows.reshape(-1), count, numbers, scales, weights, out.reshape(-1))
-    return torch.from_numpy(out[:count]).view(*x.shape[:-1], weights.outputs)
+    return torch.from_numpy(out[:count]).view(*x.shape[:-1], weights.out_features)
 
 
 def linear_reference(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -543,7 +543,7 @@ class Workspace(NamedTuple):
 
 def allocate_workspace(layer: LayerWeights, longest: int) -> Workspace:
     """For windows of so many subwords at most."""
-    rows, size, hidden = pad_rows(ROWS + longest), layer.qkv.inputs, layer.up.outputs
+    rows, size, hidden = pad_rows(ROWS + longest), layer.qkv.in_features, layer.up.out_features
     width = longest + OVERHANG
     return Workspace(
         np.empty(rows * max(hidden, size), KERNEL.input_type),
@@ -573,7 +573,7 @@ def attend(qkv, first, count, size, heads, keys, attention, context):
 @compiled
 def run_windows(states, out, ends, first, last, start, layer, work):
     """The layer for windows first to last, whose rows begin at `start`."""
-    size, hidden = layer.qkv.inputs, layer.up.outputs
+    size, hidden = layer.qkv.in_features, layer.up.out_features
     count, at = ends[last - 1] - start, start * size
     quantize_rows(states, at, count, size, work.numbers, work.scales)
     multiply(work.numbers, work.scales, count, layer.qkv, work.qkv, 0)
@@ -614,7 +614,9 @@ def run_layer(states, out, ends, layer, work):
 
 @compiled
 def linear_of_layer(maps, k):
-    return Int8Weights(maps.numbers[k], maps.offsets[k], maps.scales[k], maps.bias[k], maps.inputs, maps.outputs)
+    return Int8Weights(
+        maps.numbers[k], maps.offsets[k], maps.scales[k], maps.bias[k], maps.in_features, maps.out_features
+    )
 
 
 @compiled
@@ -723,7 +725,7 @@ def allocate_scorer_workspace(weights: ScorerWeights, longest: int) -> ScorerWor
     """For sentences of so many fenceposts at most."""
     rows, width = pad_rows(ROWS + longest), longest + OVERHANG
     return ScorerWorkspace(
-        np.empty(rows * max(weights.posts.inputs, weights.size), KERNEL.input_type),
+        np.empty(rows * max(weights.posts.in_features, weights.size), KERNEL.input_type),
         np.ones(rows, np.float32),
         np.empty(rows * 2 * weights.size, np.float32),
         np.zeros((rows * weights.channels + 3) * (weights.size + OUTPUTS), np.float32),
@@ -833,12 +835,12 @@ def score_kernel(posts, words, lengths, n, weights, cos, sin, work, mention, arc
         for part in range(2):
             if part == 0:
                 project_sides(
-                    posts, lengths, first, last, n, weights.posts.inputs, weights.posts, weights.spans,
+                    posts, lengths, first, last, n, weights.posts.in_features, weights.posts, weights.spans,
                     weights, cos, sin, work,
                 )  # fmt: skip
             else:
                 project_sides(
-                    words, lengths, first, last, n, weights.words.inputs, weights.words, weights.arcs,
+                    words, lengths, first, last, n, weights.words.in_features, weights.words, weights.arcs,
                     weights, cos, sin, work,
                 )  # fmt: skip
             row = 0
@@ -893,11 +895,11 @@ class LabelWorkspace(NamedTuple):
 
 
 def allocate_label_workspace(weights: LabelWeights) -> LabelWorkspace:
-    mlp, rank, rows = weights.mlps[0], weights.sides[0].outputs, pad_rows(ROWS)
+    mlp, rank, rows = weights.mlps[0], weights.sides[0].out_features, pad_rows(ROWS)
     return LabelWorkspace(
-        np.empty(rows * max(mlp.inputs, mlp.outputs), KERNEL.input_type),
+        np.empty(rows * max(mlp.in_features, mlp.out_features), KERNEL.input_type),
         np.ones(rows, np.float32),
-        np.empty(rows * mlp.outputs, np.float32),
+        np.empty(rows * mlp.out_features, np.float32),
         np.zeros(4 * rank, np.float32),
         np.empty(4 * (len(weights.bias) + OVERHANG), np.float32),
     )
@@ -910,11 +912,11 @@ def label_kernel(posts, words, rows, weights, work, index, used, vectors, out):
     Returns whether all of these rows exist. A row goes through its MLP once. index [rows of `posts`] and used [the
     same] are filled here, for one side after the other; vectors: [3, distinct rows + TILE_ROWS, rank].
     """
-    rank, labels, triples = weights.sides[0].outputs, len(weights.bias), rows.shape[1]
+    rank, labels, triples = weights.sides[0].out_features, len(weights.bias), rows.shape[1]
     pitch, width = vectors.size // 3, labels + OVERHANG
     for side in range(3):
         mlp, second = weights.mlps[side], weights.sides[side]
-        given, inputs, size, count = posts if side < 2 else words, mlp.inputs, mlp.outputs, 0
+        given, inputs, size, count = posts if side < 2 else words, mlp.in_features, mlp.out_features, 0
         index[:] = -1
         for t in range(triples):
             row = rows[side, t]

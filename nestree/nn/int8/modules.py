@@ -181,7 +181,7 @@ class Int8HeadLabels(LazyHeadLabels):
     def score_spans(self, b: Tensor, i: Tensor, j: Tensor, h: Tensor | None) -> Tensor:
         assert h is not None, "these labels depend on heads"
         weights, positions = self.scorer.weights, self.posts.shape[1]
-        assert self.posts.shape == self.words.shape == (*self.posts.shape[:2], weights.mlps[0].inputs)
+        assert self.posts.shape == self.words.shape == (*self.posts.shape[:2], weights.mlps[0].in_features)
         places = b.numpy() * positions, i.numpy(), j.numpy(), h.numpy() + 1
         shape = np.broadcast(*places).shape
         rows = np.empty((3, *shape), np.int64)
@@ -191,7 +191,7 @@ class Int8HeadLabels(LazyHeadLabels):
         triples = rows[0].size
         index, used = np.empty((2, self.posts.shape[0] * positions), np.int64)
         distinct = min(triples, len(index)) + TILE_ROWS
-        vectors = np.empty(3 * distinct * weights.sides[0].outputs, np.float32)
+        vectors = np.empty(3 * distinct * weights.sides[0].out_features, np.float32)
         out = np.empty((triples, len(weights.bias)), np.float32)
         exist = label_kernel(
             self.posts.contiguous().view(-1).numpy(), self.words.contiguous().view(-1).numpy(),
@@ -316,19 +316,19 @@ class Int8Bert(Bert):
         """States without padding [layers, rows, D], valid until the next call; the first row of each window [W]."""
         sizes = present.sum(1)
         ends = sizes.cumsum()
-        rows, size = int(ends[-1]), self.layer_weights.qkv.inputs
+        rows, size = int(ends[-1]), self.layer_weights.qkv.in_features
         index = np.flatnonzero(present)  # [rows]
         kept = max(2, last_layers)  # a layer reads one state and writes another
         buffers, workspace = self.buffers_of_thread.get(self.allocate, kept, rows, present.shape[1])
         positions = index % present.shape[1] + (0 if self.padding_position is None else self.padding_position + 1)
-        words = subwords.reshape(-1)[index]
+        ids = subwords.reshape(-1)[index]
         table = self.get_input_embeddings().weight.numpy()
         if self.position_table is None:
             with torch.autocast("cpu", enabled=False):
                 parameters = dict(self.named_parameters())
-                embedded = self.embed(parameters, torch.from_numpy(words), torch.from_numpy(positions))
+                embedded = self.embed(parameters, torch.from_numpy(ids), torch.from_numpy(positions))
             buffers[0, : rows * size] = embedded.numpy().reshape(-1)
-        elif not embed_kernel(words, positions, table, self.position_table, self.embedding_norm, buffers[0]):
+        elif not embed_kernel(ids, positions, table, self.position_table, self.embedding_norm, buffers[0]):
             raise ModelError(
                 f"a subword or its position is beyond the {len(table)} and {len(self.position_table)} embeddings of "
                 "this encoder: its tokenizer belongs to another one."
@@ -339,7 +339,7 @@ class Int8Bert(Bert):
     def allocate(self, kept: int, rows: int, longest: int) -> tuple[np.ndarray, Workspace]:
         """States of `kept` layers, and a workspace, for so many rows in windows of at most `longest`."""
         layer = self.layer_weights
-        states = np.empty((kept, (rows + TILE_ROWS - 1) * layer.qkv.inputs), np.float32)
+        states = np.empty((kept, (rows + TILE_ROWS - 1) * layer.qkv.in_features), np.float32)
         return states, allocate_workspace(layer, longest)
 
     def dropout(self, x: Tensor) -> Tensor:
