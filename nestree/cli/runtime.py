@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 FOUND_ERRORS, BAD_INPUT, INTERRUPTED, CLOSED_PIPE = 1, 2, 130, 141
 QUIET, NORMAL = -1, 0  # one more for each -v
 USAGE_ERROR: Any = typer.BadParameter.__base__  # click's class: typer does not export it
-# What options and commands of other tools are called here. A command may lack the option, and have a later one.
 GC_THRESHOLD = 50_000  # by default, garbage collection takes 0.35 s of the four that `nestree predict` takes to start
 URL_OPTIONS = ("--cors-origin", "--ray", "--set")  # whose values may look like URLs
+# What options and commands of other tools are called here. A command may lack the option, and have a later one.
 SYNONYMS = {
     "--out": "--output --output-dir --output-file --save --html",
     "--batch-words": "--batch-size --bs",
