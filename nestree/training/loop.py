@@ -85,6 +85,7 @@ class Run:
     saved_at: float = field(default_factory=time.monotonic)
     dev_seconds: float = 0.0  # of the last evaluation
     estimated: bool = False  # the duration was estimated
+    first_step: tuple[int, float, float] | None = None  # of this process: its epoch, seconds and share of the epoch
     last_update: Update = field(default_factory=list)
 
     @property
@@ -210,6 +211,11 @@ def report_step(run: Run, share: float) -> None:
     """Report the progress when `share` of the epoch is done."""
     progress, epochs = run.progress, run.settings.training.epochs
     epochs_left, sentences = epochs - progress.epoch + 1, progress.passes * len(run.corpus.train)
+    seconds_per_epoch = progress.epoch_seconds / share
+    run.first_step = run.first_step or (progress.epoch, progress.epoch_seconds, share)
+    epoch, seconds, done = run.first_step
+    if epoch == progress.epoch and done < share:  # the first step may have compiled kernels
+        seconds_per_epoch = (progress.epoch_seconds - seconds) / (share - done)
     step = Step(
         epoch=progress.epoch,
         epochs=epochs,
@@ -217,7 +223,7 @@ def report_step(run: Run, share: float) -> None:
         losses=progress.losses_per_mention,
         best_f1=max(0.0, progress.best_f1),
         sentences_per_second=share * sentences / max(progress.epoch_seconds, 1e-9),
-        seconds_left=progress.epoch_seconds / share * (epochs_left - share) + run.dev_seconds * epochs_left,
+        seconds_left=seconds_per_epoch * (epochs_left - share) + run.dev_seconds * epochs_left,
     )
     for callback in run.callbacks:
         callback.step(step)
