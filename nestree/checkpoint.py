@@ -263,6 +263,12 @@ def load(folder: Path | str, device: str | torch.device = "cpu", *, verify: bool
     """The model of a directory, ready to predict; not `verify`: without comparing its files with the manifest."""
     folder = Path(folder)
     log.debug("reading %s", folder)
+    if not (folder / MANIFEST).is_file() and (folder / "training").is_dir():
+        log.warning(
+            "%s: training has not ended, so its probabilities are not calibrated. Continue: nestree train --resume %s",
+            folder,
+            folder,
+        )
     with ThreadPoolExecutor(1) as pool:
         check = pool.submit(check_manifest, folder) if verify else None  # hashing releases the GIL
         try:

@@ -64,8 +64,8 @@ def evaluate(
     paths = [gold, *(Path(side) for side in sides if side not in models)]
     if html:
         check_output_path(html, paths)
-    escape_newlines = Commands.verbosity == QUIET and format == "text"
-    if escape_newlines and not (compare or html):
+    in_one_line = Commands.verbosity == QUIET and format == "text"
+    if in_one_line and not (compare or html):
         resamples = 0  # intervals would not be shown
     conversion = ConversionReport()
     pipelines = {side: load_pipeline(side, device)[0] for side in models}
@@ -105,9 +105,10 @@ def evaluate(
         print_line(f"written: {html}")
     if format == "json":
         print_json(report.to_json(evaluation, comparison))
-    elif escape_newlines:
-        for each in evaluations:
-            typer.echo(format_scores(each, duplicates))
+    elif in_one_line:
+        for number, each in enumerate(evaluations):
+            name = f"{comparison.names[number]}: " if comparison else ""
+            typer.echo(f"{name}{format_scores(each, duplicates)}")
     elif format == "markdown":
         typer.echo(report.to_markdown(evaluation, comparison, title), nl=False)
     else:

@@ -219,14 +219,15 @@ class Group:
     data: str
     recipe: str
     seeds: list[int]
-    values: dict[str, list[float]]  # column -> one value per seed
+    values: dict[str, list[float | None]]  # column -> one value per seed; None: this run lacks it
 
     def as_json(self) -> dict[str, Any]:
         """All values, not rounded."""
         columns: dict[str, Any] = {}
         for name, values in self.values.items():
-            deviation = statistics.stdev(values) if len(values) > 1 else None
-            columns[name] = {"mean": statistics.fmean(values), "deviation": deviation, "values": values}
+            found = [value for value in values if value is not None]
+            deviation = statistics.stdev(found) if len(found) > 1 else None
+            columns[name] = {"mean": statistics.fmean(found), "deviation": deviation, "values": values}
         return {"data": self.data, "recipe": self.recipe, "seeds": self.seeds, **columns}
 
 
@@ -251,9 +252,10 @@ def group_results(specs: Iterable[RunSpec]) -> list[Group]:
     for spec in specs:
         if spec.done:
             group = groups.setdefault((spec.data, spec.recipe), Group(spec.data, spec.recipe, [], {}))
+            scores, before = scores_of(spec), len(group.seeds)
             group.seeds.append(spec.seed)
-            for name, value in scores_of(spec).items():
-                group.values.setdefault(name, []).append(value)
+            for name in {**group.values, **scores}:
+                group.values.setdefault(name, [None] * before).append(scores.get(name))
     return [*groups.values()]
 
 
@@ -267,12 +269,15 @@ def table(groups: Sequence[Group]) -> list[list[str]]:
     return rows
 
 
-def mean_and_deviation(values: Sequence[float]) -> str:
+def mean_and_deviation(values: Sequence[float | None]) -> str:
     """
     >>> mean_and_deviation([80.0, 81.0]), mean_and_deviation([80.0]), mean_and_deviation([])
     ('80.50 ± 0.71', '80.00', '')
+    >>> mean_and_deviation([80.0, None])
+    '80.00 (1 of 2 seeds)'
     """
-    if not values:
+    found = [value for value in values if value is not None]
+    if not found:
         return ""
-    mean = f"{statistics.fmean(values):.2f}"
-    return f"{mean} ± {statistics.stdev(values):.2f}" if len(values) > 1 else mean
+    mean = f"{statistics.fmean(found):.2f}" + (f" ± {statistics.stdev(found):.2f}" if len(found) > 1 else "")
+    return mean if len(found) == len(values) else f"{mean} ({len(found)} of {len(values)} seeds)"

@@ -79,7 +79,8 @@ def train(
         given = {part: found.get(part) if source is None else source for part, source in given.items()}
     sources = {part: source for part, source in given.items() if source is not None}
     if "train" not in sources:
-        raise InputError("there is no training data. Give a folder, a file or documents.")
+        remedy = "Name the data of the run again." if resume else "Give a folder, a file or documents."
+        raise InputError(f"there is no training data. {remedy}")
     if callbacks is not None and not isinstance(callbacks, Callbacks):
         raise InputError(f"callbacks is {callbacks!r:.60}; it must be an instance of a subclass of Callbacks.")
     if encoder is not None:
@@ -125,7 +126,7 @@ def train(
             about=about,
         )
     if result.evaluation is None:
-        raise KeyboardInterrupt(f"training is saved in {folder}; continue it with resume=True")
+        raise KeyboardInterrupt(f"training is saved in {folder}; continue it with resume=True and the same data")
     model = checkpoint.load(folder, select_device(device))
     model.scores = {"dev": result.evaluation}
     if PartialState().is_main_process:  # of several processes
