@@ -59,7 +59,7 @@ from nestree.nn.devices import select_device
 from nestree.nn.int8 import selected_kernel, unavailable_reason
 from nestree.nn.scorers import Scores
 from nestree.text import split, split_at_boundaries
-from nestree.treecrf import ignore_out_of_memory
+from nestree.treecrf import LexicalPotentials, head_marginals, ignore_out_of_memory
 from nestree.types import Document, Entity, Sentence, Span, crossing_pairs, missing_attribute, with_entities
 
 BATCH_WORDS_GPU = 16_000  # replaces BATCH_WORDS on a CUDA device
@@ -191,6 +191,13 @@ class Pipeline:
         """Pickled as the files of its model, which are a quarter of its size in memory if it is stored in 8 bits."""
         files = checkpoint.to_bytes(self.model)
         return unpickle, (files, str(self.device), self.max_sentence_words, self.precision, self.workers)
+
+    def warm_up(self) -> None:
+        """Compile all kernels, or load them from the cache on disk; else the first text that needs one waits for it."""
+        self("Ann lives in Lisbon.", known=[(0, 3)])
+        if self.device.type == "cpu":  # scores too far apart for float32, as one sentence of thousands has them
+            arc = torch.tensor([[[0.0, 500.0], [-500.0, 0.0]]])
+            head_marginals(LexicalPotentials(torch.zeros(1, 3, 3), arc, torch.zeros(1, 2), torch.zeros(1, 3, 3)), [2])
 
     def close(self) -> None:
         """End the worker processes after the calls that use them; the next call starts new ones."""

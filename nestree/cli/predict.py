@@ -106,7 +106,8 @@ def predict(
         except (NestreeError, KeyboardInterrupt) as error:
             if log is not None:
                 done = sum(log.is_done(job.name, job.source) for job in jobs.jobs)
-                skip = ", and with --skip-bad to leave out what cannot be read" if isinstance(error, DataError) else ""
+                bad = isinstance(error, DataError) and not isinstance(error.__context__, OSError)
+                skip = ", and with --skip-bad to leave out what cannot be read" if bad else ""
                 print_line(
                     f"Done: {done:,} of {len(jobs.jobs):,} files. Continue with the same command and --resume{skip}."
                 )

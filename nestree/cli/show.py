@@ -210,7 +210,9 @@ def demo(out: Path = Path("demo.html")) -> None:
     from nestree.pipeline import load
     from nestree.show import draw_document, draw_page, draw_sentence
 
-    document = load()(DEMO_TEXT)
+    ner = load()
+    ner.warm_up()  # so that all kernels are in the cache
+    document = ner(DEMO_TEXT)
     width = Console().width
     parts = [
         draw_document(document, width),

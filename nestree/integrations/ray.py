@@ -58,7 +58,6 @@ TASK_BYTES = 2**15  # of small files that a worker gets at once, about 5,000 wor
 HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"  # with which a client of gRPC begins
 SETTINGS_FRAME = bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))  # that client and server send next; the fourth byte is its type
 ADDRESS = re.compile(r"auto|local|[^/\s:]+:\d+|\[[0-9a-fA-F:]+\]:\d+")  # values of --ray
-WARM_UP = "The mayor of Lisbon met the president of the Bank of Portugal."
 log = logging.getLogger(__name__)
 
 
@@ -219,7 +218,7 @@ def load_on_worker(model: Any, device: str, max_sentence_words: int) -> "Pipelin
 
 
 def warm_up(pipeline: "Pipeline") -> None:
-    """Predict a sentence, which compiles kernels; the first actor of a job on each node does so alone.
+    """Compile kernels; the first actor of a job on each node does so alone.
 
     Numba stores the compiled code on disk, where the others find it.
     """
@@ -233,7 +232,7 @@ def warm_up(pipeline: "Pipeline") -> None:
         fcntl.flock(file, fcntl.LOCK_EX)  # freed when the process ends, however it does
         file.seek(0)
         if file.read() != node_and_job:
-            pipeline(WARM_UP)
+            pipeline.warm_up()
             file.truncate(0)
             file.write(node_and_job)
 

@@ -179,7 +179,7 @@ class Service:
     def check_words(self, words: int) -> None:
         if words > self.options.max_request_words:
             limit = self.options.max_request_words
-            message = f"The request has {words:,} words or more, and the limit is {limit:,}; send fewer texts at once."
+            message = f"The request has {words:,} words and texts or more; the limit is {limit:,}. Send fewer at once."
             raise ApiError(413, "too_many_words", message)
 
     async def wait(self, request: Request, items: Sequence[Item], deadline: float) -> list[Document | Exception]:

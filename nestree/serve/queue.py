@@ -78,12 +78,13 @@ class PredictionQueue:
         """Raise an ApiError if a request with so many words cannot wait, or would wait longer than its timeout."""
         with self.changed:
             waiting, total = len(self.waiting), self.waiting_words
-            fit_in_time = 0.7 * self.words_per_second * self.options.timeout  # speeds vary
-            too_many = total + words > min(self.options.max_waiting_words, fit_in_time)
+            is_full = waiting >= self.options.max_waiting_requests or total + words > self.options.max_waiting_words
+            too_late = total + words > 0.7 * self.words_per_second * self.options.timeout  # speeds vary
             seconds = min(max(math.ceil(total / self.words_per_second), 1), 60)
-        if waiting and (too_many or waiting >= self.options.max_waiting_requests):
+        if waiting and (is_full or too_late):
+            why = "The queue is full" if is_full else f"This would take more than {self.options.timeout:g} s"
             waits = f"{waiting:,} requests with {total:,} words"
-            message = f"The queue is full: {waits} wait. Try again in about {seconds} s."
+            message = f"{why}: {waits} wait. Try again in about {seconds} s."
             raise ApiError(429, "queue_full", message, {"Retry-After": str(seconds)})
 
     def submit(self, items: Sequence[Item]) -> None:
@@ -121,7 +122,8 @@ class PredictionQueue:
             pipeline = self.load()
             if self.closed:
                 return
-            pipeline(WARM_UP, known=[(0, 3)])  # loads kernels
+            pipeline.warm_up()
+            pipeline(WARM_UP * 200)
             started = time.perf_counter()
             pipeline(WARM_UP * 200)
             self.words_per_second = 1_000 / (time.perf_counter() - started)
@@ -145,7 +147,7 @@ class PredictionQueue:
             seconds, words = time.perf_counter() - started, sum(item.words for item in batch)
             self.metrics.batch_words.observe(words)
             self.metrics.batch_seconds.observe(seconds)
-            if words >= MIN_SPEED_WORDS:
+            if words >= MIN_SPEED_WORDS or words > seconds * self.words_per_second:
                 self.words_per_second += 0.2 * (words / seconds - self.words_per_second)
 
     def next_batch(self, max_words: int) -> list[Item]:

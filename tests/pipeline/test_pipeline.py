@@ -598,3 +598,24 @@ def test_none_is_no_constraint_and_wrong_words_are_named(ner):
     for wrong, message in (([], "at least one word"), (["Anna", ""], "word 1 .* is empty")):
         with pytest.raises(InputError, match=rf"^sentences\[1\] is .*{message}.*leave it out"):
             ner.words([["Anna"], wrong])
+
+
+AFTER_WARM_UP = """
+import sys
+import torch
+from nestree import load
+from nestree.treecrf import LexicalPotentials, head_marginals
+from nestree.treecrf.numba_kernels.outside import sum_kernel
+
+load(sys.argv[1], "cpu").warm_up()
+before = len(sum_kernel.signatures)
+shapes = (1, 5, 5), (1, 4, 4), (1, 4), (1, 5, 5)
+for scale in (1.0, 300.0, 30_000.0):
+    head_marginals(LexicalPotentials(*(scale * torch.randn(shape).clamp(-3, 3) for shape in shapes)), [4])
+print(before, len(sum_kernel.signatures))
+"""
+
+
+def test_warm_up_loads_the_kernels_of_all_scores(tiny_model):
+    done = subprocess.run([sys.executable, "-c", AFTER_WARM_UP, tiny_model], capture_output=True, text=True)
+    assert done.stdout.split() == ["2", "2"], done.stderr

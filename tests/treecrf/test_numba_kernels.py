@@ -6,17 +6,20 @@ test_backends.py tests that they equal the reference in float32, together with t
 import ctypes
 import math
 import os
+import resource
 import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numba
 import numpy as np
 import pytest
 import torch
 
 from nestree.treecrf import IMPOSSIBLE, numba_kernels, reference
+from nestree.treecrf.numba_kernels import simd
 from tests.conftest import ROOT
 from tests.treecrf.cases import Case, lexical, plain, rows, to
 from tests.treecrf.test_backends import same_bits
@@ -297,3 +300,18 @@ def test_importing_compiles_nothing():
     program = f"from nestree.treecrf import numba_kernels as k; print({kernels})"
     answer = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
     assert answer.stdout.split() == ["0", "0"], answer.stderr
+
+
+def plus_one(x):
+    return x + 1
+
+
+def test_a_cache_that_cannot_be_written_is_done_without(tmp_path, monkeypatch):
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path / "cache"))
+    compiled, before = simd.kernel(plus_one), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (64, before[1]))  # as on a full disk
+    try:
+        assert compiled(1) == 2
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not [*(tmp_path / "cache").rglob("*.nbc")]

@@ -70,13 +70,27 @@ def kernel(function: Callable, variant: str = "") -> Callable:
     for folder in (lambda: before, temporary_cache):
         config.CACHE_DIR = folder() or before  # read when the function is decorated
         try:
-            return numba.njit(hashed, cache=True, **OPTIONS)
+            return ignore_full_disk(numba.njit(hashed, cache=True, **OPTIONS))
         except RuntimeError as why:  # nowhere to write
             reason = why
         finally:
             config.CACHE_DIR = before
     logger.info("compiled code is not kept between runs: %s", reason)
     return numba.njit(function, **OPTIONS)
+
+
+def ignore_full_disk(dispatcher: Any) -> Any:
+    """The compiled function, which also works if its code cannot be written to the cache."""
+    save = dispatcher._cache.save_overload
+
+    def save_if_possible(*compiled: Any) -> None:
+        try:
+            save(*compiled)
+        except OSError as why:
+            logger.info("compiled code is not kept between runs: %s", why)
+
+    dispatcher._cache.save_overload = save_if_possible
+    return dispatcher
 
 
 @cache
