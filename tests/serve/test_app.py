@@ -122,7 +122,7 @@ def test_limits_of_a_request(serve):
         assert post(client, {"texts": ["a b c d e"] * 10}).status_code == 200
         without_blanks = ["a.,b.,c.,d.,e.," * 10]
         for texts in (["a b c d e"] * 10 + ["f"], [""] * 51, without_blanks):
-            assert " words or more" in error_of(post(client, {"texts": texts}), 413, "too_many_words")
+            assert " words and texts or more" in error_of(post(client, {"texts": texts}), 413, "too_many_words")
         assert "1,000 bytes" in error_of(post(client, {"texts": ["a" * 1_000]}), 413, "body_too_large")
         assert post(client, {"texts": ["a"]}).status_code == 200
     with serve(timeout=60) as client:
