@@ -272,19 +272,11 @@ def select(
     They are written as tasks for an annotation tool, best first, with the model's entities to be corrected and the
     model's uncertainty. --to: label-studio, prodigy, doccano, brat or jsonl; with --partial, label-studio or jsonl.
     """
-    from nestree.acquisition import DIVERSITIES, UNITS, json_questions, load_fast
+    from nestree.acquisition import json_questions, load_fast
     from nestree.acquisition import select as library
     from nestree.data import formats
     from nestree.data.io import ConversionReport, check_output_path
-    from nestree.decoding.uncertainty import CRITERIA
 
-    for option, value, allowed in (
-        ("by", criterion, CRITERIA),
-        ("diversity", diversity, DIVERSITIES),
-        ("unit", unit, UNITS),
-    ):
-        if value not in allowed:
-            raise InputError(f"--{option} {value}: choose one of {', '.join(allowed)}.")
     targets = ("label-studio", "jsonl") if partial else TASK_FORMATS
     if target_format not in targets:
         purpose = "--partial writes questions" if partial else "tasks are written"
