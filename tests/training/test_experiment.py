@@ -12,7 +12,7 @@ import pytest
 
 from nestree.errors import InputError
 from nestree.training import experiment
-from nestree.training.experiment import RunSpec, data_files, group_results, is_locked, run_all, run_specs, table
+from nestree.training.experiment import Group, RunSpec, data_files, group_results, is_locked, run_all, run_specs, table
 from nestree.training.run_dir import RunDir
 from tests.cli.run import nestree, refuse, succeed
 
@@ -230,3 +230,9 @@ def test_data_without_test_or_dev_is_told(data, stubs, tmp_path):
     said = nestree(*arguments).stderr
     assert f"toy: {data} has no file called dev. A share of train takes its place." in said
     assert f"toy: {data} has no file called test. Its numbers are those of dev" in said
+
+
+def test_a_column_that_some_seeds_lack_says_so():
+    group = Group("gum", "default", [1, 2], {"dev F1": [80.0, 81.0], "dev heads": [None, 90.0]})
+    assert group.as_json()["dev heads"] == {"mean": 90.0, "deviation": None, "values": [None, 90.0]}
+    assert table([group])[1][3:] == ["80.50 ± 0.71", "90.00 (1 of 2 seeds)"]
