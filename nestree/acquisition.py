@@ -128,7 +128,8 @@ def select(
         sources = [exclude]
     sources = list(sources)
     for name, value in (("pool", pool), *(("a source in exclude", source) for source in sources)):
-        if isinstance(value, Document) or not isinstance(value, Path | Iterable):  # it iterates over its entities
+        # A Document is iterable, too: over its entities.
+        if isinstance(value, Document) or not isinstance(value, Path | Iterable):
             raise InputError(
                 f"{name} is {value!r:.60}; it must be a file, or a list or iterator of documents, sentences or texts."
             )
