@@ -25,7 +25,7 @@ def make_optimizer(model: nn.Module, pretrained: nn.Module, settings: TrainingSe
         [{"params": p, "lr": lr, "peak": lr, "weight_decay": decay} for (lr, decay), p in groups.items()],
         betas=(BETA1, settings.beta2),
         eps=settings.epsilon,
-        fused=all(parameter.is_cuda for parameter in model.parameters()),
+        fused=all(parameter.device.type in ("cpu", "cuda") for parameter in model.parameters()),
     )
 
 
