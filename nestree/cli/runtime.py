@@ -392,6 +392,13 @@ def print_json(value: Any, to_stderr: bool = False) -> None:
     typer.echo(json.dumps(value, ensure_ascii=False, allow_nan=False, indent=2), err=to_stderr)
 
 
+def terminal_width() -> int | None:
+    """The width of the terminal that standard output goes to; None: it goes to a file or a pipe."""
+    from rich.console import Console
+
+    return Console().width if sys.stdout.isatty() else None
+
+
 def print_rich(*parts: "RenderableType", **options: Any) -> None:
     """Print with rich, in colour on a terminal, and in ASCII if standard output cannot encode UTF-8."""
     from rich.console import Console
