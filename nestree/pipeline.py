@@ -1005,7 +1005,7 @@ class WorkerPool:
         try:
             with self.lock:
                 self.pool = pool = self.pool or self.start()
-                futures = [pool.submit(predict_in_worker, batch) for batch in batches]
+                futures = [pool.submit(predict_in_worker, self.arguments, batch) for batch in batches]
             yield from results_in_order(futures)
         except BrokenProcessPool:
             with self.lock:
@@ -1020,12 +1020,15 @@ class WorkerPool:
     def start(self) -> ProcessPoolExecutor:
         # As arguments, the weights would fill a pipe, and a process that dies before it reads would block this one.
         self.folder = tempfile.TemporaryDirectory(prefix="nestree-")
-        folder = Path(self.folder.name, "model")
-        checkpoint.save(self.pipeline.model, folder, self.pipeline.model.card)
-        arguments = folder, self.pipeline.max_sentence_words, self.pipeline.precision
+        folder = Path(self.folder.name)
         log.info("%d worker processes", self.processes)
         # A forked process rounds some products differently once PyTorch has been imported before the fork.
-        return ProcessPoolExecutor(self.processes, multiprocessing.get_context("spawn"), initialize_worker, arguments)
+        spawn = multiprocessing.get_context("spawn")
+        pool = ProcessPoolExecutor(self.processes, spawn, initialize_worker, (folder,))
+        pool.submit(os.getpid)  # starts a worker now, which removes the folder if this process is killed
+        checkpoint.save(self.pipeline.model, folder / "model", self.pipeline.model.card)
+        self.arguments = folder / "model", self.pipeline.max_sentence_words, self.pipeline.precision
+        return pool
 
     def close(self) -> None:
         """End the processes when they have predicted what was submitted."""
@@ -1038,15 +1041,10 @@ class WorkerPool:
                 self.folder = None
 
 
-worker_pipeline: Pipeline | None = None  # of a worker process
-
-
-def initialize_worker(folder: Path, max_sentence_words: int, precision: Any) -> None:
-    global worker_pipeline
+def initialize_worker(temporary: Path) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C interrupts the parent, which ends this process
-    threading.Thread(target=exit_with_parent, args=(folder.parent,), daemon=True).start()
+    threading.Thread(target=exit_with_parent, args=(temporary,), daemon=True).start()
     torch.set_num_threads(1)
-    worker_pipeline = Pipeline(checkpoint.load(folder), max_sentence_words, precision)
 
 
 def exit_with_parent(temporary: Path) -> None:
@@ -1058,9 +1056,16 @@ def exit_with_parent(temporary: Path) -> None:
     os._exit(1)
 
 
-def predict_in_worker(batch: tuple[Sequence[Window], PredictOptions, int]) -> list[Prediction]:
-    assert worker_pipeline is not None
+@functools.cache
+def worker_pipeline(folder: Path, max_sentence_words: int, precision: Precision) -> Pipeline:
+    """The pipeline of this worker process."""
+    return Pipeline(checkpoint.load(folder), max_sentence_words, precision)
+
+
+def predict_in_worker(
+    arguments: tuple[Path, int, Precision], batch: tuple[Sequence[Window], PredictOptions, int]
+) -> list[Prediction]:
     windows, options, max_subwords = batch
-    model = worker_pipeline.inference_model
+    model = worker_pipeline(*arguments).inference_model
     with eval_mode(model):
         return BatchJob(model, windows, options, None, max_subwords).run()

@@ -10,7 +10,15 @@ from typer import Argument
 from nestree.cli.data import print_report
 from nestree.cli.options import OutputFormat, Reading, TableFormat, parse_numbers
 from nestree.cli.predict import load_pipeline, model_name, predict_sentences
-from nestree.cli.runtime import QUIET, Commands, print_json, print_line, print_rich, reading_progress
+from nestree.cli.runtime import (
+    QUIET,
+    Commands,
+    print_json,
+    print_line,
+    print_rich,
+    reading_progress,
+    terminal_width,
+)
 from nestree.errors import InputError
 
 if TYPE_CHECKING:
@@ -112,7 +120,7 @@ def evaluate(
     elif format == "markdown":
         typer.echo(report.to_markdown(evaluation, comparison, title), nl=False)
     else:
-        print_rich(*report.to_terminal(evaluation, comparison, title))
+        print_rich(*report.to_terminal(evaluation, comparison, title, terminal_width()), crop=False)
         typer.echo(f"\n{format_scores(evaluation, duplicates)}")
 
 
@@ -163,7 +171,7 @@ def analyze(
     if format == "json":
         print_json({**report.to_json(evaluation), "head_sharing": rows})
         return
-    print_rich(*analysis_tables(evaluation, rows))
+    print_rich(*analysis_tables(evaluation, rows), crop=False)
     if drawn and gold and recognizer.settings.decoding.method != "spans":
         width = Console().width
         parsed = predict_sentences(recognizer, gold[:drawn], PredictOptions(trees=True))
@@ -211,4 +219,4 @@ def analysis_tables(evaluation: "Evaluation", rows: Sequence[dict[str, Any]]) ->
     if heads := evaluation.heads:
         tables += [report.heads_table(heads), report.head_words_table(heads, evaluation.labels, HEAD_WORDS)]
     tables.append(report.distribution_table(evaluation))
-    return [part for table in tables for part in (*report.terminal_table(table), "")]
+    return [part for table in tables for part in (*report.terminal_table(table, terminal_width()), "")]

@@ -155,10 +155,10 @@ def complete_ray_option(arguments: list[str]) -> list[str]:
 
 @contextmanager
 def show_compilation() -> Iterator[None]:
-    """On a terminal, say that kernels are compiled: nothing else happens for up to a minute."""
+    """Say that kernels are compiled, unless --quiet: nothing else happens for up to a minute."""
     logger = logging.getLogger("nestree.treecrf.numba_kernels.simd")
     handler = logging.StreamHandler(sys.stderr)
-    handler.addFilter(lambda _: on_terminal() and Commands.verbosity == NORMAL)
+    handler.addFilter(lambda _: Commands.verbosity == NORMAL)  # with -v, the log says so
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     try:
@@ -390,6 +390,13 @@ def print_json(value: Any, to_stderr: bool = False) -> None:
     import json
 
     typer.echo(json.dumps(value, ensure_ascii=False, allow_nan=False, indent=2), err=to_stderr)
+
+
+def terminal_width() -> int | None:
+    """The width of the terminal that standard output goes to; None: it goes to a file or a pipe."""
+    from rich.console import Console
+
+    return Console().width if sys.stdout.isatty() else None
 
 
 def print_rich(*parts: "RenderableType", **options: Any) -> None:

@@ -53,6 +53,7 @@ def serve(
         )
     from nestree import hub
     from nestree.data.io import optional_import
+    from nestree.nn.devices import select_device
     from nestree.pipeline import load
 
     optional_import("fastapi", "nestree serve", "serve")
@@ -60,6 +61,7 @@ def serve(
     from nestree.serve.server import run
 
     folder = hub.resolve(model)
+    select_device(device)  # raises before the server says that it serves
     hosts: tuple[str, ...] = (*LOCAL_HOSTS, f"[{host}]" if ":" in host else host)
     if allowed_host:
         hosts = (*LOCAL_HOSTS, *(name.lower() for name in allowed_host))

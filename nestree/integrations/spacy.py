@@ -14,15 +14,20 @@ from itertools import chain, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import srsly  # type: ignore[import-untyped]  # a part of spaCy
-from spacy.language import Language
-from spacy.pipeline import Pipe
-from spacy.tokens import Doc, Span, SpanGroup, Token
-
 from nestree import __version__
 from nestree.config import check_threshold
 from nestree.data.alignment import AnnotatedText, align
 from nestree.data.formats.spacy import find_words, is_word, to_span_group
+from nestree.data.io import optional_import
+
+try:
+    import srsly  # type: ignore[import-untyped]  # a part of spaCy
+    from spacy.language import Language
+    from spacy.pipeline import Pipe
+    from spacy.tokens import Doc, Span, SpanGroup, Token
+except ModuleNotFoundError:
+    optional_import("spacy", "the spaCy component", "spacy")  # raises an error that names the extra
+    raise
 
 if TYPE_CHECKING:
     from nestree.pipeline import Pipeline

@@ -369,18 +369,20 @@ def bracket_line(sentence: Sentence, window: Span) -> str:
 TERMINAL_HEAD_WORDS = 5  # of each label
 TERMINAL_EXAMPLES = 1  # of each kind of error
 MAX_NAME_WIDTH = 24  # columns that names of rows may take before they are wrapped
-TERMINAL_WIDTH = 78  # columns that a table of many labels may take
 
 
 def to_terminal(
-    evaluation: Evaluation, comparison: Comparison | None = None, title: str = "Evaluation"
+    evaluation: Evaluation,
+    comparison: Comparison | None = None,
+    title: str = "Evaluation",
+    width: int | None = 80,
 ) -> "list[RenderableType]":
-    """The report as rich renderables for a terminal of 80 columns or more."""
+    """The report as rich renderables for a terminal of this width; None: tables have every column, as in a file."""
     from rich.table import Table as RichTable
 
     parts: list[RenderableType] = [styled(title, "bold"), styled(summary(evaluation))]
     for table in all_tables(evaluation, comparison, TERMINAL_HEAD_WORDS):
-        parts += [styled(""), *terminal_table(table)]
+        parts += [styled(""), *terminal_table(table, width)]
     examples = select_examples(evaluation, TERMINAL_EXAMPLES)
     if examples:
         parts += [styled(""), styled("Examples", "bold")]
@@ -399,23 +401,27 @@ def styled(text: str, style: str = "") -> "Text":
     return Text(visible(text), style)
 
 
-def terminal_table(table: Table) -> "list[RenderableType]":
+def terminal_table(table: Table, width: int | None = 80) -> "list[RenderableType]":
     """Title, table and note; columns of numbers that do not fit are left out, and the note says so."""
     from rich.cells import cell_len
     from rich.table import Table as RichTable
 
     table = table.without_empty_columns()
-    note, kept = table.note, len(table.columns)
+    note, kept, grid_width = table.note, len(table.columns), None
     if not (all(table.left_aligned[1:]) or "meaning" in table.columns):
-        widths = [max(map(cell_len, column)) + 2 for column in zip(table.columns, *table.rows, strict=True)]
-        widths[0] = min(widths[0], MAX_NAME_WIDTH + 2)
-        while kept > 1 and sum(widths[:kept]) - 2 > TERMINAL_WIDTH:  # nothing follows the last column
-            kept -= 1
+        columns = zip(table.columns, *table.rows, strict=True)
+        widths = [max(cell_len(visible(cell)) for cell in column) + 2 for column in columns]
+        if width is None:
+            grid_width = sum(widths) - 2  # nothing follows the last column
+        else:
+            widths[0] = min(widths[0], MAX_NAME_WIDTH + 2)
+            while kept > 1 and sum(widths[:kept]) - 2 > width:
+                kept -= 1
     if kept < len(table.columns):
         left_out = len(table.columns) - kept
-        columns = "more column does" if left_out == 1 else "more columns do"
-        note = f"{note} {left_out} {columns} not fit here: see Markdown, JSON or HTML.".strip()
-    grid = RichTable(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+        more = "more column does" if left_out == 1 else "more columns do"
+        note = f"{note} {left_out} {more} not fit here: see Markdown, JSON or HTML.".strip()
+    grid = RichTable(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim", width=grid_width)
     for name, left in zip(table.columns[:kept], table.left_aligned, strict=False):
         grid.add_column(styled(name), justify="left" if left else "right", no_wrap=not left, overflow="fold")
     for row in table.rows:

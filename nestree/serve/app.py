@@ -3,6 +3,7 @@
 import asyncio
 import codecs
 import json
+import re
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -76,9 +77,12 @@ class Service:
 
     async def read_json(self, request: Request, model: type[Body]) -> Body:
         """The body of a request; raises an ApiError if it is too large, too slow or invalid."""
-        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind != "application/json" or "content-encoding" in request.headers:
-            message = f"The body is {kind[:100] or 'of no type'}; send uncompressed application/json."
+        given = request.headers.get("content-type", "").strip().lower()
+        charset = re.search(r'charset="?([\w-]*)', given)
+        in_utf8 = charset is None or charset[1] in ("utf-8", "utf8", "us-ascii")
+        kind = given.partition(";")[0].strip()
+        if kind != "application/json" or not in_utf8 or "content-encoding" in request.headers:
+            message = f"The body is {given[:100] or 'of no type'}; send uncompressed application/json in UTF-8."
             raise ApiError(415, "wrong_content_type", message)
         try:
             async with asyncio.timeout(self.options.timeout):

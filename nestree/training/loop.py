@@ -150,13 +150,16 @@ def train_epoch(run: Run) -> bool:
         clock = now
         if pending is not None:
             read_losses(run, pending)
-            report_step(run, progress.update / len(updates))
+            following = progress.updates - pending.number
+            report_step(run, (progress.update - following) / len(updates))
 
     following = [*updates[progress.update + 1 :], []]
     for update, next_update in zip(updates[progress.update :], following, strict=False):
         epochs = progress.epoch - 1 + (progress.update + 1) / len(updates)
         set_lr(run.optimizer, lr_schedule(epochs, settings))
         previous, pending = pending, optimizer_step(run, update, next_update, pending)
+        if pending.copied is None:  # on a CPU, its losses are known
+            previous, pending = pending, None
         finish(previous)
         if run.stop.synchronized:
             break

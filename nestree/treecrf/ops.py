@@ -173,7 +173,7 @@ def sample_trees(
 
 def entropy(potentials: Potentials, lengths: Lengths) -> Tensor:
     """The entropy [batch] of the distribution over trees, in nats. Gradients: reference backend only."""
-    return -expected_log_ratio(potentials, None, lengths)
+    return at_least_zero(-expected_log_ratio(potentials, None, lengths))
 
 
 def kl_divergence(p: AnyPotentials, q: AnyPotentials, lengths: Lengths) -> Tensor:
@@ -190,7 +190,12 @@ def kl_divergence(p: AnyPotentials, q: AnyPotentials, lengths: Lengths) -> Tenso
     # Both in the wider of their types, so that one backend serves both.
     dtype = functools.reduce(torch.promote_types, [t.dtype for t in (*p, *q) if t is not None])
     p, q = (type(r)(**{**r._asdict(), "span": r.span.to(dtype)}) for r in (p, q))
-    return expected_log_ratio(p, q, lengths)
+    return at_least_zero(expected_log_ratio(p, q, lengths))
+
+
+def at_least_zero(value: Tensor) -> Tensor:
+    """The value without rounding errors below 0; its gradient is that of the value everywhere."""
+    return value - value.detach().clamp(max=0.0)
 
 
 def expected_log_ratio(p: AnyPotentials, q: AnyPotentials | None, lengths: Lengths) -> Tensor:

@@ -56,6 +56,17 @@ def test_formats(files, tmp_path):
     assert "| entities | 66.67 | 50.00 | 57.14 |" in done.stdout
 
 
+def test_no_column_is_lost_in_a_pipe(tmp_path):
+    label = f"a-label-of-{'many' * 20}-letters"
+    document = {"tokens": ["a"], "entities": [{"start": 0, "end": 1, "label": label}]}
+    path = write_text(tmp_path / "a.jsonl", json.dumps(document))
+    table = evaluate(path, path, "--compare", path, "--bootstrap", "9").stdout.partition("Difference in F1 by label")[2]
+    head, row = table.splitlines()[1:3]
+    assert head.split()[-4:] == ["difference", "95", "%", "p"]
+    assert row.split() == [label, "100.00", "100.00", "0.00", "0.00", "to", "0.00", "1.0000"]
+    assert "not fit" not in table
+
+
 def test_the_conversion_report_is_printed(tmp_path):
     task = {"text": "Ann left", "spans": [{"start": 0, "end": 2, "label": "PER"}]}
     lines = [json.dumps(task | {"answer": answer}) for answer in ("accept", "reject")]

@@ -234,9 +234,9 @@ def test_a_sentence_that_a_model_fails_on_is_named(tiny_model, tmp_path, collate
     collated.append(fail)
     place = f"{path}, document 2 (x), sentence 2 (Cursed be Oslo .)"
     why = f"{place}: no entities could be found: RuntimeError: the device is on fire"
-    done = nestree("predict", path, "--model", tiny_model, "--device", "cpu", "--out", tmp_path / "o.jsonl")
-    assert (done.exit_code, done.stderr) == (2, f"Error: {why}\n")
-    assert not (tmp_path / "o.jsonl").exists()
+    out = tmp_path / "o.jsonl"
+    assert refuse("predict", path, "--model", tiny_model, "--device", "cpu", "--out", out) == why
+    assert not out.exists()
     done = nestree("predict", path, "--model", tiny_model, "--device", "cpu", "--skip-bad")
     assert (done.exit_code, why in done.stderr) == (1, True)
     assert [json.loads(line)["text"] for line in done.stdout.splitlines()] == ["Lisbon.", "Oslo."]

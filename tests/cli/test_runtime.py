@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from nestree import __version__
-from nestree.cli import app
+from nestree.cli import app, runtime
 from tests.cli.run import COMMAND, ENVIRONMENT, nestree, process, refuse
 from tests.data.formats.reading import COUNTED
 from tests.tiny import write_text
@@ -120,6 +120,14 @@ def test_quiet_and_verbose_before_and_after_the_name_of_the_command(tmp_path):
         assert "nestree.data.convert: " in stderr_of("convert", option)
         assert logging.getLogger("nestree.data.convert").isEnabledFor(logging.DEBUG) is debug
         assert not logging.getLogger("another library").isEnabledFor(logging.INFO)
+
+
+@pytest.mark.parametrize(("verbosity", "said"), [(runtime.QUIET, ""), (runtime.NORMAL, "compiling\n")])
+def test_compilation_is_announced_without_a_terminal(monkeypatch, capsys, verbosity, said):
+    monkeypatch.setattr(runtime.Commands, "verbosity", verbosity)
+    with runtime.show_compilation():
+        logging.getLogger("nestree.treecrf.numba_kernels.simd").info("compiling")
+    assert capsys.readouterr().err == said
 
 
 @pytest.fixture(scope="module")

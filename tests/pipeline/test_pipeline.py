@@ -575,6 +575,23 @@ def test_worker_processes_end_and_remove_their_folder_when_their_parent_is_kille
     assert not folder.exists()
 
 
+def test_a_parent_that_is_killed_while_it_starts_workers_leaves_no_folder(model, tmp_path):
+    model.save_pretrained(tmp_path / "model")
+    (tmp_path / "temporary").mkdir()
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import nestree, os, signal\n"
+        "if __name__ == '__main__':\n"
+        f"    ner = nestree.load({str(tmp_path / 'model')!r}, device='cpu', workers=1)\n"
+        "    nestree.checkpoint.save = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    ner.words([['Lisbon']])\n"
+    )
+    environment = {**os.environ, "TMPDIR": str(tmp_path / "temporary")}
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120, env=environment)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert list((tmp_path / "temporary").glob("nestree-*")) == []
+
+
 def test_workers_of_a_script_without_a_main_guard(model, tmp_path):
     model.save_pretrained(tmp_path / "model")
     script = tmp_path / "script.py"

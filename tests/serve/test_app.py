@@ -105,7 +105,8 @@ def test_invalid_bodies(client: TestClient, body: bytes, message: str):
 
 def test_content_types_paths_and_methods(client: TestClient):
     packed = {"content-type": "application/json", "content-encoding": "gzip"}
-    for headers in ({"content-type": "text/plain"}, {"content-type": ""}, packed):
+    latin = {"content-type": "application/json; charset=ISO-8859-1"}
+    for headers in ({"content-type": "text/plain"}, {"content-type": ""}, packed, latin):
         response = client.post("/v1/entities", content=b"{}", headers=headers)
         assert "application/json" in error_of(response, 415, "wrong_content_type")
     assert "/nowhere" in error_of(client.get("/nowhere"), 404, "not_found")
@@ -113,6 +114,8 @@ def test_content_types_paths_and_methods(client: TestClient):
     assert post(client, {"texts": ["a"], "trees": None, "known": None, "labels": None}).status_code == 200
     assert [client.head(path).status_code for path in ("/", "/health", "/nowhere")] == [200, 200, 404]
     assert post(client, b'\xef\xbb\xbf{"texts": ["a"]}').status_code == 200
+    in_utf8 = {"content-type": 'Application/JSON;charset="UTF-8"'}
+    assert client.post("/v1/entities", content=b'{"texts": ["a"]}', headers=in_utf8).status_code == 200
     for path in ("/static/../app.py", "/static/%2e%2e/app.py"):
         assert client.get(path).status_code == 404
 

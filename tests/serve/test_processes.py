@@ -244,11 +244,13 @@ def test_overload_gives_429_and_clients_that_go_away_are_dropped(
         (["--api-key-file", sys.executable], {}, "is empty or not printable; write one line"),
         (["--model", "/nowhere"], {}, "/nowhere does not exist"),
         (["--host", "256.0.0.1", "--insecure"], {}, "cannot listen on 256.0.0.1"),
+        (["--device", "cuda:99"], {}, "PyTorch finds no cuda:99 device on this machine."),
         (["--model", "BROKEN"], {}, "Error: "),  # found while the model is loaded
     ],
 )
 def test_what_is_unsafe_or_impossible_is_refused(tiny_model: Path, tmp_path, options, environment, message):
-    if "BROKEN" in options:
+    is_loaded = "BROKEN" in options
+    if is_loaded:
         shutil.copytree(tiny_model, tmp_path / "broken")
         for weights in (tmp_path / "broken").rglob("*.safetensors"):
             weights.write_bytes(weights.read_bytes()[:1_000])
@@ -259,6 +261,7 @@ def test_what_is_unsafe_or_impossible_is_refused(tiny_model: Path, tmp_path, opt
     result = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60)
     assert result.returncode == 2
     assert message in result.stderr
+    assert ("Serving" in result.stderr) == is_loaded
     assert "Traceback" not in result.stderr
 
 

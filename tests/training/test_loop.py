@@ -80,6 +80,13 @@ def test_a_run_reports_its_progress_and_leaves_a_model_that_predicts(done, data)
     assert len([note for note in recorder.notes if "left for 1 more epoch" in note]) == 1
 
 
+def test_steps_have_the_losses_of_their_share_also_between_saves(done, settings, data, tmp_path):
+    recorder = Recorder()
+    run(settings(), data, tmp_path / "m", callbacks=recorder, save_every=3600)
+    assert [step.share for step in recorder.steps][:4] == [0.25, 0.5, 0.75, 1.0]
+    assert [(s.share, s.losses) for s in recorder.steps] == [(s.share, s.losses) for s in done[2].steps]
+
+
 def test_the_same_seed_gives_the_same_weights_and_another_does_not(done, settings, data, tmp_path):
     run(settings(), data, tmp_path / "again")
     assert_same(tmp_path / "again", done[0])

@@ -199,6 +199,12 @@ def test_kl_is_infinite_exactly_where_q_forbids_what_p_needs(backend, part, forb
     assert_equal(back, stacked([q0.kl(p0), q1.kl(p1)]))
 
 
+def test_entropy_and_kl_are_never_below_zero(backend):
+    p = lexical([20] * 16, seed=16, std=100.0)
+    assert entropy(p, [20] * 16).min() >= 0
+    assert kl_divergence(p, p, [20] * 16).min() >= 0
+
+
 # Observed spans
 
 

@@ -14,7 +14,15 @@ from typing import BinaryIO
 
 from nestree.data.alignment import AnnotatedText
 from nestree.data.formats.common import check_choice, skip_bad
-from nestree.data.io import STDIO, ConversionReport, decode_text, open_file, read_lines
+from nestree.data.io import (
+    STDIO,
+    ConversionReport,
+    decode_text,
+    on_progress,
+    open_file,
+    read_lines,
+    report_progress,
+)
 from nestree.errors import DataError, InputError
 
 LONGEST = 10_000_000  # bytes of a text that is one document; its words take some 70 times as much memory
@@ -94,16 +102,33 @@ def strip_suffix(name: str) -> str:
 
 
 def split_bytes(file: BinaryIO, longest: int) -> Iterator[tuple[bytes, bool]]:
-    """All bytes of a file, in parts if they are more than `longest`; True: this is all of them."""
-    buffer = file.read(longest + 1)
+    """All bytes of a file, in parts if they are more than `longest`; True: this is all of them.
+
+    What is read ahead counts as progress only when its part is yielded.
+    """
+    callback, ahead = on_progress.get(), [0]
+
+    def read(size: int) -> bytes:
+        with report_progress(ahead.append):
+            return file.read(size)
+
+    def report(share: float) -> None:
+        done = round(share * sum(ahead))
+        ahead.append(-done)
+        if callback:
+            callback(done)
+
+    buffer = read(longest + 1)
     if len(buffer) <= longest:
+        report(1)
         yield buffer, True
         return
     size = min(PART_BYTES, longest)
     while buffer:
         if len(buffer) <= size:
-            buffer += file.read(size)
+            buffer += read(size)
         end = find_border(buffer, size) if len(buffer) > size else len(buffer)
+        report(end / len(buffer))
         yield buffer[:end], False
         buffer = buffer[end:]
 

@@ -7,6 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nestree.data.formats import read
+from nestree.data.formats.text import read_text
+from nestree.data.io import ConversionReport, report_progress
 from tests.tiny import write_bytes, write_text
 
 from .reading import assert_refused, documents
@@ -60,6 +62,15 @@ def test_a_long_file_comes_in_parts_that_say_where_they_begin(tmp_path):
     assert texts(path, longest=len(whole.encode())) == [("a", whole)]
     path = write_bytes(tmp_path / "a.txt", b"One one one.\n\n" * 9 + b"caf\xe9.\n")
     assert_refused(r"a.txt:19: byte 0xe9 is not UTF-8", path, "text", longest=30)
+
+
+def test_what_is_read_ahead_is_no_progress(tmp_path):
+    path = write_text(tmp_path / "a.txt", "Oslo.\n" * 499_000)  # three parts
+    counts = []
+    with report_progress(counts.append):
+        done = [sum(counts) for _ in read_text(path, ConversionReport(), longest=2_500_000)]
+    assert done == pytest.approx([1e6, 2e6, 2_994_000], abs=150_000)
+    assert sum(counts) == path.stat().st_size
 
 
 @given(st.text(st.sampled_from("aö中😀 \n\r\u0301"), max_size=60), st.integers(4, 20))
