@@ -213,7 +213,6 @@ def check_options(name: str, verb: str, chosen: dict[str, Any]) -> None:
 
 SAMPLE_BYTES = 2**16
 SAMPLE_LINES = 200
-MAX_FILES = 10_000
 
 SUFFIXES = {".jsonl": "jsonl", ".conllu": "gum", ".spacy": "spacy", ".ann": "brat", ".sgm": "ace"}
 SUFFIXES |= {".mrg": "nne", ".pubtator": "pubtator", ".csv": "csv"}
@@ -244,7 +243,7 @@ def suffix_of(path: Path) -> str:
 
 def list_files(folder: Path) -> list[Path]:
     """The files in a folder and the folders in it, without hidden ones, sorted."""
-    files = (file for file in islice(folder.rglob("*"), MAX_FILES) if file.is_file())
+    files = (file for file in folder.rglob("*") if file.is_file())
     return sorted(f for f in files if not any(part.startswith(".") for part in f.relative_to(folder).parts))
 
 

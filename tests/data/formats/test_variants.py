@@ -139,6 +139,13 @@ def test_a_folder_of_files_is_read_like_a_file(tmp_path):
     assert formats.data_files(FIXTURES / "brat") == [FIXTURES / "brat"]
 
 
+def test_all_files_of_a_large_folder_are_read(tmp_path):
+    for number in range(10_001):
+        (tmp_path / f"{number}.jsonl").touch()
+    (tmp_path / "0.jsonl").write_text('{"tokens": ["a"]}\n')
+    assert len(formats.data_files(tmp_path)) == 10_001
+
+
 def test_masked_words_of_gum_are_reported(tmp_path):
     line = "{0}\t_\t_\tNOUN\t_\t_\t0\troot\t_\t_\n"
     path = write_text(tmp_path / "a.conllu", "# newdoc id = d\n" + line.format(1) + line.format(2) + "\n")
