@@ -34,7 +34,7 @@ from nestree.data.formats import (
     detect_stdin,
     jsonl,
 )
-from nestree.data.formats.text import TEXT_SUFFIXES, strip_suffix
+from nestree.data.formats.text import TEXT_SUFFIXES, is_text_name, strip_suffix
 from nestree.data.io import (
     MAX_PLACES,
     STDIO,
@@ -175,7 +175,7 @@ def find_inputs(source: Path, format: str | None, out: Path, skip_bad: bool) -> 
         and not any(part.startswith(".") for part in path.relative_to(source).parts)
         and (out == STDIO or not path.resolve().is_relative_to(out.resolve()))
     ]
-    chosen = texts = [path for path in files if path.name.endswith(TEXT_SUFFIXES)]
+    chosen = texts = [path for path in files if is_text_name(path)]
     if format is None:
         known = (*TEXT_SUFFIXES, *SUFFIXES, *(f"{suffix}.gz" for suffix in SUFFIXES))
         chosen = [path for path in files if path.name.lower().endswith(known)]
@@ -195,7 +195,7 @@ def detect_input_format(path: Path, skip_bad: bool) -> str:
     if path == STDIO:
         return detect_stdin()
     try:
-        return "text" if path.name.endswith(TEXT_SUFFIXES) and not path.is_dir() else detect_format(path)
+        return "text" if is_text_name(path) and not path.is_dir() else detect_format(path)
     except DataError:
         if skip_bad and path.is_file():
             return "jsonl"

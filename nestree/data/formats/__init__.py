@@ -277,7 +277,7 @@ def detect_format(path: Path) -> str:
         return format
     advice = "its format is unknown. Name it, with --from or as `format`."
     names = [file.name for file in list_files(path)] if path.is_dir() else [path.name]
-    if names and all(name.endswith((".txt", ".txt.gz")) for name in names):
+    if names and all(name.lower().endswith((".txt", ".txt.gz")) for name in names):
         advice = (
             "plain text without annotations, in which `nestree predict` finds entities. If it is annotated, name its "
             "format with --from or as `format`."
