@@ -41,6 +41,7 @@ from nestree.data.io import (
     ConversionReport,
     atomic_path,
     check_output_is_not_input,
+    list_files,
     lock_file,
     lock_owner,
     report_progress,
@@ -170,10 +171,8 @@ def find_inputs(source: Path, format: str | None, out: Path, skip_bad: bool) -> 
             raise
     files = [
         path
-        for path in sorted(source.rglob("*"))
-        if path.is_file()
-        and not any(part.startswith(".") for part in path.relative_to(source).parts)
-        and (out == STDIO or not path.resolve().is_relative_to(out.resolve()))
+        for path in list_files(source)
+        if out == STDIO or not path.resolve().is_relative_to(out.resolve())
     ]
     chosen = texts = [path for path in files if is_text_name(path)]
     if format is None:
@@ -392,7 +391,7 @@ def parse_resume_log(text: str, path: Path | str, folder: Path | str, how: Value
 def signature(path: Path) -> list[int]:
     """Size, modification time and number of files: what changes with a file or folder; zeros if it is gone."""
     try:
-        files = [file for file in sorted(path.rglob("*")) if file.is_file()] if path.is_dir() else [path]
+        files = list_files(path) if path.is_dir() else [path]
         states = [file.stat() for file in files]
     except OSError:
         return [0, 0, 0]

@@ -28,6 +28,7 @@ from nestree.data.io import (
     check_nesting,
     current_limits,
     json_records,
+    list_files,
     open_file,
 )
 from nestree.errors import DataError, InputError
@@ -239,12 +240,6 @@ PARTS = ("train", "dev", "test")
 def suffix_of(path: Path) -> str:
     """The ending of a file name, without .gz."""
     return (path.with_suffix("") if path.suffix == ".gz" else path).suffix.lower()
-
-
-def list_files(folder: Path) -> list[Path]:
-    """The files in a folder and the folders in it, without hidden ones, sorted."""
-    files = (file for file in folder.rglob("*") if file.is_file())
-    return sorted(f for f in files if not any(part.startswith(".") for part in f.relative_to(folder).parts))
 
 
 def data_files(path: Path) -> list[Path]:

@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 from nestree.data.alignment import AnnotatedText
 from nestree.data.formats.common import check_choice, skip_bad
-from nestree.data.io import STDIO, ConversionReport, decode_text, open_file, read_lines
+from nestree.data.io import STDIO, ConversionReport, decode_text, list_files, open_file, read_lines
 from nestree.errors import DataError, InputError
 
 LONGEST = 10_000_000  # bytes of a text that is one document; its words take some 70 times as much memory
@@ -66,7 +66,7 @@ def find_texts(path: Path) -> list[tuple[Path, str | None]]:
         return [(path, None)]
     if not path.is_dir():
         return [(path, document_id(path.name))]
-    files = sorted(file for file in path.rglob("*") if is_text_name(file) and file.is_file())
+    files = [file for file in list_files(path) if is_text_name(file)]
     if not files:
         raise DataError(f"{path} holds no .txt file. Name a folder of texts, or a file of any name.")
     return [(file, document_id(file.relative_to(path).as_posix())) for file in files]
