@@ -34,13 +34,14 @@ from nestree.data.formats import (
     detect_stdin,
     jsonl,
 )
-from nestree.data.formats.text import TEXT_SUFFIXES, strip_suffix
+from nestree.data.formats.text import TEXT_SUFFIXES, is_text_name, strip_suffix
 from nestree.data.io import (
     MAX_PLACES,
     STDIO,
     ConversionReport,
     atomic_path,
     check_output_is_not_input,
+    list_files,
     lock_file,
     lock_owner,
     report_progress,
@@ -170,12 +171,10 @@ def find_inputs(source: Path, format: str | None, out: Path, skip_bad: bool) -> 
             raise
     files = [
         path
-        for path in sorted(source.rglob("*"))
-        if path.is_file()
-        and not any(part.startswith(".") for part in path.relative_to(source).parts)
-        and (out == STDIO or not path.resolve().is_relative_to(out.resolve()))
+        for path in list_files(source)
+        if out == STDIO or not path.resolve().is_relative_to(out.resolve())
     ]
-    chosen = texts = [path for path in files if path.name.endswith(TEXT_SUFFIXES)]
+    chosen = texts = [path for path in files if is_text_name(path)]
     if format is None:
         known = (*TEXT_SUFFIXES, *SUFFIXES, *(f"{suffix}.gz" for suffix in SUFFIXES))
         chosen = [path for path in files if path.name.lower().endswith(known)]
@@ -195,7 +194,7 @@ def detect_input_format(path: Path, skip_bad: bool) -> str:
     if path == STDIO:
         return detect_stdin()
     try:
-        return "text" if path.name.endswith(TEXT_SUFFIXES) and not path.is_dir() else detect_format(path)
+        return "text" if is_text_name(path) and not path.is_dir() else detect_format(path)
     except DataError:
         if skip_bad and path.is_file():
             return "jsonl"
@@ -392,7 +391,7 @@ def parse_resume_log(text: str, path: Path | str, folder: Path | str, how: Value
 def signature(path: Path) -> list[int]:
     """Size, modification time and number of files: what changes with a file or folder; zeros if it is gone."""
     try:
-        files = [file for file in sorted(path.rglob("*")) if file.is_file()] if path.is_dir() else [path]
+        files = list_files(path) if path.is_dir() else [path]
         states = [file.stat() for file in files]
     except OSError:
         return [0, 0, 0]

@@ -444,8 +444,10 @@ def progress_bar(**options: Any) -> Any:
 
 def total_bytes(path: Path) -> int:
     """The bytes of a file or of all files in a folder; 0 if they cannot be read."""
+    from nestree.data.io import list_files
+
     try:
-        files = path.rglob("*") if path.is_dir() else [path]
+        files = list_files(path) if path.is_dir() else [path]
         return sum(file.stat().st_size for file in files if file.is_file())
     except OSError:
         return 0

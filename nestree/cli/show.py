@@ -84,15 +84,15 @@ def show(
 def detect_text(source: Path) -> str | None:
     """`text` for standard input that is not JSON, a .txt file without annotations beside it, a folder of .txt files."""
     from nestree.data.formats import detect_stdin
-    from nestree.data.formats.text import TEXT_SUFFIXES
+    from nestree.data.formats.text import is_text_name
 
     if str(source) == "-":
         return detect_stdin()
     if source.is_dir():
-        names = [path.name for path in source.iterdir() if not path.name.startswith(".")]
-        return "text" if names and all(name.endswith(TEXT_SUFFIXES) for name in names) else None
+        paths = [path for path in source.iterdir() if not path.name.startswith(".")]
+        return "text" if paths and all(map(is_text_name, paths)) else None
     annotated = source.with_suffix(".ann").exists()
-    return "text" if source.name.endswith(TEXT_SUFFIXES) and source.is_file() and not annotated else None
+    return "text" if is_text_name(source) and source.is_file() and not annotated else None
 
 
 def select_documents(documents: "Iterable[Document]", ids: Collection[str]) -> "list[Document]":

@@ -32,6 +32,7 @@ TRIMMED = "spaces at the ends of an entity removed"
 BLANK = "dropped: an entity of blanks only"
 BLANK_HEAD = "dropped: a head of blanks only"
 OUTSIDE_BODY = "sentences outside of <TEXT> without entities left out"
+NARROWED = "narrowed: an entity begins or ends outside of all words"
 NO_WORD = "dropped: an entity that holds no word"
 NOT_WORDS = "dropped: a forbidden span that is no span of words in a sentence"
 
@@ -273,7 +274,10 @@ def word_entities(
         if first == last:
             report.note(NO_WORD, mention_place)
             continue
-        if (words[first][0], words[last - 1][1]) != (mention.start, mention.end):
+        start, end = words[first][0], words[last - 1][1]
+        if mention.start < start or end < mention.end:
+            report.note(NARROWED, mention_place)
+        if start < mention.start or mention.end < end:
             report.note(WIDENED, mention_place)
             if is_split:
                 count_fitting_styles(text, mention, report)

@@ -228,6 +228,24 @@ def decompress(file: BinaryIO, path: Path) -> BinaryIO:
     return io.BufferedReader(GzipReader(buffered, path), 2**17) if is_gzip else buffered
 
 
+def list_files(folder: Path) -> list[Path]:
+    """The files in a folder and the folders in it, sorted, without hidden ones.
+
+    Links to folders are followed; a folder that can be reached in several ways is listed once.
+    """
+    files, seen = [], set()
+    for parent, folders, names in os.walk(folder, followlinks=True):
+        if (real := os.path.realpath(parent)) in seen:
+            folders.clear()
+            continue
+        seen.add(real)
+        visible = (name for name in folders if not name.startswith("."))
+        folders[:] = sorted(visible, key=lambda name: (os.path.islink(os.path.join(parent, name)), name))
+        paths = (Path(parent, name) for name in names if not name.startswith("."))
+        files += [path for path in paths if path.is_file()]
+    return sorted(files)
+
+
 def read_lines(path: Path, report: ConversionReport | None = None) -> Iterator[tuple[int, str]]:
     """Each line of a UTF-8 file with its number, from 1, without line end (LF or CRLF) and byte order mark.
 

@@ -173,6 +173,16 @@ def test_what_is_left_out_of_a_folder_is_told(tiny_model, tmp_path):
     assert [path.name for path in (tmp_path / "out").iterdir() if path.name[0] != "."] == ["a.jsonl"]
 
 
+def test_a_text_may_be_called_txt_in_capitals(tiny_model, tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "LETTER.TXT").write_text("Lisbon")
+    predicted(tiny_model, tmp_path / "in", "--out", tmp_path / "out")
+    assert list(read_folder(tmp_path / "out")) == ["LETTER.jsonl"]
+    assert json.loads(predicted(tiny_model, tmp_path / "in" / "LETTER.TXT").stdout)["doc_id"] == "LETTER"
+    succeed("show", tmp_path / "in" / "LETTER.TXT", "--model", tiny_model)
+    assert [document.id for document in formats.read(tmp_path / "in", "text")] == ["LETTER"]
+
+
 def test_brat_files_stand_side_by_side(tiny_model, tmp_path, expected):
     source = folder_of_texts(tmp_path)
     predicted(tiny_model, source, "--out", tmp_path / "out", "--to", "brat")

@@ -28,6 +28,7 @@ from nestree.data.io import (
     check_nesting,
     current_limits,
     json_records,
+    list_files,
     open_file,
 )
 from nestree.errors import DataError, InputError
@@ -213,7 +214,6 @@ def check_options(name: str, verb: str, chosen: dict[str, Any]) -> None:
 
 SAMPLE_BYTES = 2**16
 SAMPLE_LINES = 200
-MAX_FILES = 10_000
 
 SUFFIXES = {".jsonl": "jsonl", ".conllu": "gum", ".spacy": "spacy", ".ann": "brat", ".sgm": "ace"}
 SUFFIXES |= {".mrg": "nne", ".pubtator": "pubtator", ".csv": "csv"}
@@ -240,12 +240,6 @@ PARTS = ("train", "dev", "test")
 def suffix_of(path: Path) -> str:
     """The ending of a file name, without .gz."""
     return (path.with_suffix("") if path.suffix == ".gz" else path).suffix.lower()
-
-
-def list_files(folder: Path) -> list[Path]:
-    """The files in a folder and the folders in it, without hidden ones, sorted."""
-    files = (file for file in islice(folder.rglob("*"), MAX_FILES) if file.is_file())
-    return sorted(f for f in files if not any(part.startswith(".") for part in f.relative_to(folder).parts))
 
 
 def data_files(path: Path) -> list[Path]:
@@ -278,7 +272,7 @@ def detect_format(path: Path) -> str:
         return format
     advice = "its format is unknown. Name it, with --from or as `format`."
     names = [file.name for file in list_files(path)] if path.is_dir() else [path.name]
-    if names and all(name.endswith((".txt", ".txt.gz")) for name in names):
+    if names and all(name.lower().endswith((".txt", ".txt.gz")) for name in names):
         advice = (
             "plain text without annotations, in which `nestree predict` finds entities. If it is annotated, name its "
             "format with --from or as `format`."

@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
-from nestree.data.io import ConversionReport, atomic_writer, read_lines_or_errors
+from nestree.data.io import ConversionReport, atomic_writer, list_files, read_lines_or_errors
 from nestree.errors import DataError, InputError
 from nestree.types import Document, Entity, Sentence, Span, char_span
 
@@ -57,7 +57,7 @@ def find_files(path: Path, pattern: str, layout: str) -> list[Path]:
     """The file itself, or the files in a folder and its subfolders, sorted. `layout` is the advice if there is none."""
     if not path.is_dir():
         return [path]
-    files = sorted(path.rglob(pattern))
+    files = [file for file in list_files(path) if file.match(pattern)]
     if not files:
         raise DataError(f"{path} holds no {pattern.removeprefix('*')} file. {layout}")
     return files

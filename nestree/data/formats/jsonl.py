@@ -288,7 +288,8 @@ def parse_mentions(entity: Record) -> Iterator[Mention]:
             raise DataError(f"`start` and `end` must be numbers of characters, and are {start!r:.20}, {end!r:.20}.")
         Entity(0, 1, label, None, score)  # raises if the label or the score is wrong
         extra = common.without_keys(values, ENTITY_KEYS)
-        yield Mention(start, end, label, head, score, extra, heads=list(filter(None, heads)))
+        phrase = entity.get("text") if isinstance(entity.get("text"), str) else None
+        yield Mention(start, end, label, head, score, extra, phrase=phrase, heads=list(filter(None, heads)))
 
 
 def parse_head(value: Any) -> Span | None:

@@ -46,6 +46,7 @@ from nestree.data.io import (
     ConversionReport,
     atomic_path,
     atomic_writer,
+    list_files,
     open_file,
     parse_events,
     read_lines,
@@ -86,7 +87,7 @@ def find_brat_files(path: Path, report: ConversionReport) -> Iterator[tuple[Path
             raise DataError(f"{text_path} does not exist. brat data is a .txt file beside an .ann file.")
         yield text_path, ann_path if ann_path.exists() else None, path.stem
         return
-    files = [file for file in path.rglob("*") if file.suffix in (".txt", ".ann")]
+    files = [file for file in list_files(path) if file.suffix in (".txt", ".ann")]
     if not any(file.suffix == ".ann" for file in files):
         raise DataError(f"{path} holds no .ann file. brat data is a folder of .txt files and .ann files.")
     for stem in sorted({file.with_suffix("") for file in files}):
@@ -251,7 +252,7 @@ def read_csv(path: Path, report: ConversionReport, *, texts: str = "") -> Iterat
     """
     folder = Path(texts) if texts else path.parent
     found: dict[str, list[Path]] = {}  # by all ends of their paths, x/y/a.txt by x/y/a, y/a and a
-    for file in sorted(folder.rglob("*.txt")):
+    for file in [file for file in list_files(folder) if file.suffix == ".txt"]:
         parts = file.relative_to(folder).with_suffix("").parts
         for k in range(len(parts)):
             found.setdefault("/".join(parts[k:]), []).append(file)

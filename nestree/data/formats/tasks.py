@@ -392,8 +392,9 @@ def parse_prodigy_spans(task: Record, report: ConversionReport) -> Iterator[Ment
             report.note("dropped: an entity without a label")
             continue
         score = common.parse_probability(span.get("score"), report)
-        extra = common.without_keys(span, SPAN_KEYS)
-        yield Mention(span.get("start"), span.get("end"), span["label"], None, score, extra)  # type: ignore[arg-type]
+        extra, start, end = common.without_keys(span, SPAN_KEYS), span.get("start"), span.get("end")
+        phrase = span.get("text") if isinstance(span.get("text"), str) else None
+        yield Mention(start, end, span["label"], None, score, extra, phrase=phrase)  # type: ignore[arg-type]
 
 
 def write_prodigy(documents: Iterable[Document], path: Path, report: ConversionReport) -> None:

@@ -18,6 +18,7 @@ from nestree.data.io import (
     STDIO,
     ConversionReport,
     decode_text,
+    list_files,
     on_progress,
     open_file,
     read_lines,
@@ -74,10 +75,15 @@ def find_texts(path: Path) -> list[tuple[Path, str | None]]:
         return [(path, None)]
     if not path.is_dir():
         return [(path, document_id(path.name))]
-    files = sorted(file for file in path.rglob("*") if file.name.endswith(TEXT_SUFFIXES) and file.is_file())
+    files = [file for file in list_files(path) if is_text_name(file)]
     if not files:
         raise DataError(f"{path} holds no .txt file. Name a folder of texts, or a file of any name.")
     return [(file, document_id(file.relative_to(path).as_posix())) for file in files]
+
+
+def is_text_name(path: Path) -> bool:
+    """Whether a file is a text by its name; LETTER.TXT is one, too."""
+    return path.name.lower().endswith(TEXT_SUFFIXES)
 
 
 def document_id(name: str) -> str:

@@ -99,6 +99,14 @@ def test_a_span_without_label_or_word_is_dropped_and_counted(tmp_path):
     }
 
 
+def test_a_span_that_goes_beyond_the_tokens_is_narrowed_and_counted(tmp_path):
+    tokens = [{"text": "in", "start": 0, "end": 2}]
+    spans = [{"start": 0, "end": 7, "label": "A"}]
+    document, report = read_one(tmp_path, "prodigy", {"text": "in Rome", "tokens": tokens, "spans": spans})
+    assert document.sentences[0].entities == (Entity(0, 1, "A"),)
+    assert report.counts == {"narrowed: an entity begins or ends outside of all words": 1}
+
+
 def test_written_tokens_spell_the_text_and_ends_are_inclusive(tmp_path):
     text = "Do  n't\r\ngo 🙂"
     entities = Entity(0, 4, "X", score=0.5, extra={"source": "m"}), Entity(2, 4, "Y", head=2)

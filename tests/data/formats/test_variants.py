@@ -139,6 +139,27 @@ def test_a_folder_of_files_is_read_like_a_file(tmp_path):
     assert formats.data_files(FIXTURES / "brat") == [FIXTURES / "brat"]
 
 
+def test_all_files_of_a_large_folder_are_read(tmp_path):
+    for number in range(10_001):
+        (tmp_path / f"{number}.jsonl").touch()
+    (tmp_path / "0.jsonl").write_text('{"tokens": ["a"]}\n')
+    assert len(formats.data_files(tmp_path)) == 10_001
+
+
+@pytest.mark.parametrize(("format", "suffixes"), [("text", [".txt"]), ("brat", [".txt", ".ann"]), ("jsonl", [".jsonl"])])
+def test_linked_folders_are_read_once_and_hidden_files_are_not(tmp_path, format, suffixes):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "data" / ".hidden").mkdir(parents=True)
+    for suffix in suffixes:
+        content = {".txt": "Rome", ".ann": "", ".jsonl": '{"tokens": ["Rome"]}\n'}[suffix]
+        for name in ("data/a", "elsewhere/b", "data/.hidden/c"):
+            (tmp_path / (name + suffix)).write_text(content)
+        (tmp_path / "data" / f"._a{suffix}").write_bytes(b"\0\5\x16\7\xff")  # as macOS leaves in archives
+    (tmp_path / "data" / "link").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere" / "loop").symlink_to(tmp_path / "data")
+    assert len(io.read(tmp_path / "data", format)) == 2
+
+
 def test_masked_words_of_gum_are_reported(tmp_path):
     line = "{0}\t_\t_\tNOUN\t_\t_\t0\troot\t_\t_\n"
     path = write_text(tmp_path / "a.conllu", "# newdoc id = d\n" + line.format(1) + line.format(2) + "\n")
