@@ -159,18 +159,9 @@ class Settings:
         """
         values = dataclasses.asdict(self)
         for override in overrides:
-            name, equals, text = override.partition("=")
-            section, dot, last = name.strip().partition(".")
-            owners = [owner for owner, keys in SECTIONS.items() if section in keys] if not dot else []
-            if len(owners) == 1:  # a key that only one section has
-                section, dot, last = owners[0], ".", section
-            if not (equals and dot):
-                raise ConfigError(f"{override}: write section.key=value, such as training.epochs=20.")
-            check_name(section, SECTIONS, f"{override}: there is no section {section}.")
-            check_name(last, SECTIONS[section], f"{override}: there is no {section}.{last}.", f"{section}.")
-            text = text.strip()
-            is_bare = SECTIONS[section][last] is str and not text.startswith(('"', "'"))
-            values[section][last] = text if is_bare else parse_value(text)
+            section, key, text = split_override(override)
+            is_bare = SECTIONS[section][key] is str and not text.startswith(('"', "'"))
+            values[section][key] = text if is_bare else parse_value(text)
         return from_values(values, "--set")
 
     def to_toml(self) -> str:
@@ -228,6 +219,24 @@ def read_values(recipe: str | Path, folder: Path, chain: list[Path]) -> dict[str
         both = isinstance(changes, Mapping) and isinstance(below, Mapping)
         merged[section] = {**below, **changes} if both else changes
     return merged
+
+
+def split_override(override: str) -> tuple[str, str, str]:
+    """The section, the key and the text of the value.
+
+    >>> split_override("epochs = 3")
+    ('training', 'epochs', '3')
+    """
+    name, equals, text = override.partition("=")
+    section, dot, key = name.strip().partition(".")
+    owners = [owner for owner, keys in SECTIONS.items() if section in keys] if not dot else []
+    if len(owners) == 1:  # a key that only one section has
+        section, dot, key = owners[0], ".", section
+    if not (equals and dot):
+        raise ConfigError(f"{override}: write section.key=value, such as training.epochs=20.")
+    check_name(section, SECTIONS, f"{override}: there is no section {section}.")
+    check_name(key, SECTIONS[section], f"{override}: there is no {section}.{key}.", f"{section}.")
+    return section, key, text.strip()
 
 
 def parse_toml(text: str, place: str) -> dict[str, Any]:

@@ -73,10 +73,12 @@ class RunOptions:
             settings = replace(settings, encoder=replace(settings.encoder, path=self.encoder))
         return settings
 
-    def is_set(self, name: str) -> bool:
-        """Whether an option or --set gives this setting of section `training`."""
-        keys = [override.partition("=")[0].strip() for override in self.overrides or ()]
-        return name in self.shortcuts or f"training.{name}" in keys
+    def is_set(self, name: str, section: str = "training") -> bool:
+        """Whether an option or --set gives this setting."""
+        from nestree.config import split_override
+
+        own = self.encoder if (section, name) == ("encoder", "path") else self.shortcuts.get(name)
+        return own is not None or (section, name) in (split_override(each)[:2] for each in self.overrides or ())
 
     def files(self) -> dict[str, str]:
         """The absolute paths of the data files by part."""
@@ -112,8 +114,7 @@ def train(
             option = "--data" if run.data else "--train"
             raise InputError(f"{source} and {option} both name training data. Leave one out.")
         run = replace(run, data=source) if source.is_dir() else replace(run, train=source)
-    keys = [override.partition("=")[0].strip() for override in run.overrides or ()]
-    if init and (run.encoder or "encoder.path" in keys):
+    if init and run.is_set("path", "encoder"):
         raise InputError("--init brings the encoder of its model with it. Leave --encoder out.")
     start = hub.resolve(init) if init else None
     settings, origin = prepare_run("train", run, reading, {"--init": init}, start, {})
@@ -365,6 +366,7 @@ def experiment(
 
     Finished runs are not repeated: after an interruption, start the same command again.
     """
+    from nestree.config import split_override
     from nestree.nn.devices import select_device
     from nestree.training import experiment
 
@@ -375,7 +377,7 @@ def experiment(
             f"{folder} is a file, and runs need a directory. Give the name of a new one; data is named with --data "
             "NAME=DIR."
         )
-    if any(override.partition("=")[0].strip() == "training.seed" for override in overrides or ()):
+    if any(split_override(override)[:2] == ("training", "seed") for override in overrides or ()):
         raise InputError("--set training.seed: an experiment takes its seeds from --seeds. Give them there.")
     folders: dict[str, Path] = {}
     for argument in data_sets:

@@ -14,11 +14,12 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any
 
 from nestree.checkpoint import CONFIG, sha256, write_text
-from nestree.config import Settings
+from nestree.config import Settings, split_override
 from nestree.errors import InputError
 from nestree.training.dataset import ADAPTED_SETTINGS
 from nestree.training.dataset import data_files as data_files
@@ -76,8 +77,9 @@ class RunSpec:
         if not (self.folder / CONFIG).is_file():
             return
         now, before = asdict(self.settings), asdict(Settings.load(self.folder / CONFIG))
-        own = " ".join(self.arguments)
-        adapted = [key for key in ADAPTED_SETTINGS if self.recipe == "default" and f"{key}=" not in own]
+        fixed = [split_override(word)[1] for option, word in pairwise(self.arguments) if option == "--set"]
+        is_adapted = self.recipe == "default" and "batch_words" not in fixed  # to small data; rho with the batches
+        adapted = [key for key in ADAPTED_SETTINGS if is_adapted and (key == "rho" or key not in fixed)]
         if self.settings.decoding.tune:  # training chose them on dev
             adapted += ["method", "threshold"]
         changed = ((s, k) for s in now for k in now[s] if now[s][k] != before[s][k] and k not in adapted)

@@ -87,7 +87,7 @@ def train(
         settings["encoder__path"] = str(encoder)
     if resume and (settings or config or init):
         raise InputError("a run is resumed with its own settings. Leave encoder, config, init and settings out.")
-    if init is not None and "encoder__path" in settings:
+    if init is not None and settings.keys() & {"encoder__path", "path"}:
         raise InputError("init brings the encoder of its model with it. Leave encoder out.")
     start = None if init is None else hub.resolve(init)
     model_folder = folder if resume else start
@@ -107,8 +107,9 @@ def train(
         crossing_gold=chosen.training.crossing,
         context=chosen.encoder.context,
     )
-    if not resume and config in (None, "default") and "batch_words" not in settings:
-        chosen, corpus = adapt_to_small_data(chosen, corpus, settings.get("epochs"))
+    if not resume and config in (None, "default") and not settings.keys() & {"batch_words", "training__batch_words"}:
+        epochs = settings.get("epochs", settings.get("training__epochs"))
+        chosen, corpus = adapt_to_small_data(chosen, corpus, epochs)
     files = {part: str(Path(s).resolve()) for part, s in sources.items() if isinstance(s, str | Path)}
     names = ", ".join(dict.fromkeys(Path(path).name for path in files.values()))
     about = {"data": names} if names else {}

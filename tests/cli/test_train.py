@@ -85,6 +85,17 @@ def test_options_for_the_settings_that_users_change(place, tmp_path):
     assert settings.encoder.path == "2024"
 
 
+@pytest.mark.parametrize("section", ["training.", ""])
+def test_set_fixes_what_small_data_would_change(place, tmp_path, section):
+    changes = [f"{section}epochs=2", f"{section}batch_words=300", *tiny.SMALL, "training.rho=0"]
+    options = [word for change in changes for word in ("--set", change)]
+    data = ["--train", place / "data.jsonl", "--dev", place / "data.jsonl", "--encoder", place / "encoder"]
+    said = succeed("train", *data, "--out", tmp_path / "m", "--device", "cpu", *options).stderr
+    assert "small training set" not in said
+    training = Settings.load(tmp_path / "m" / "config.toml").training
+    assert (training.epochs, training.batch_words) == (2, 300)
+
+
 def test_a_folder_of_parts(place, tmp_path):
     for part in ("train", "dev", "test"):
         shutil.copy(place / "data.jsonl", tmp_path / f"{part}.jsonl")
@@ -163,6 +174,7 @@ def test_an_encoder_folder_whose_name_is_a_number(place, tmp_path, monkeypatch):
         (["train", "--resume", "model", "--train", "tiny.toml"], "tiny.toml"),
         (["train", "--train", "data.jsonl", "--init", "encoder", "--out", "m", "--config", "tiny.toml"], "no labels"),
         (["train", "--train", "data.jsonl", "--init", "model", "--out", "m", "--encoder", "x"], "Leave --encoder out"),
+        (["train", "--train", "data.jsonl", "--init", "model", "--out", "m", "--set", "path=x"], "Leave --encoder out"),
         (["train", "--train", "data.jsonl", "--init", "model", "--out", "m", "--config", "paper"], "word vectors"),
         (["predict", "", "--model", "model"], "there is an empty argument. Is a variable"),
         (["train", "-", "--out", "m"], "standard input cannot be. Name files"),

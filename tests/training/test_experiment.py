@@ -170,6 +170,17 @@ def test_results_of_other_settings_or_data_do_not_count(runs, data, tmp_path, st
         run_specs(tmp_path / "out", ["default"], {"toy": data}, [2], ["training.epochs=3"])
 
 
+@pytest.mark.parametrize("override", ["training.warmup_epochs=2", "training.rho=0.4", "rho=0.4"])
+def test_what_training_adapts_to_small_data_may_differ(data, tmp_path, override):
+    (run,) = run_specs(tmp_path / "out", ["default"], {"toy": data}, [1], [override])
+    small = replace(run.settings.training, epochs=19, batch_words=150, rho=0.03)
+    run.folder.mkdir(parents=True)
+    (run.folder / "config.toml").write_text(replace(run.settings, training=small).to_toml(), encoding="utf-8")
+    assert run_specs(tmp_path / "out", ["default"], {"toy": data}, [1], [override]) == [run]
+    with pytest.raises(InputError, match="epochs = 19, and now it is 10"):
+        run_specs(tmp_path / "out", ["default"], {"toy": data}, [1], [override, "batch_words=2000"])
+
+
 def test_every_run_and_part_of_data_is_named_once(data, tmp_path):
     for recipes, seeds in ((["ablation/12-joint", "ablation/12-joint"], [1]), (["default"], [3, 3])):
         with pytest.raises(InputError, match="is named twice"):
@@ -211,6 +222,7 @@ def test_the_command_shows_the_table(data, stubs, tmp_path):
         (["--data", "toy=.", "--config", "nothing"], "nothing: neither a TOML file"),
         (["--data", "toy=.", "--set", "training.epoch=3"], "Did you mean training.epochs?"),
         (["--data", "toy=.", "--set", "training.seed=3"], "takes its seeds from --seeds"),
+        (["--data", "toy=.", "--set", "seed=3"], "takes its seeds from --seeds"),
     ],
 )
 def test_what_is_wrong_is_known_before_the_first_run(tmp_path, monkeypatch, stubs, arguments, message):

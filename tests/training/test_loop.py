@@ -127,7 +127,7 @@ def test_train_on_documents_adapts_to_small_data_and_is_resumed(tiny_encoder, tm
     small = {"mix_layers": 2, "mlp_size": 16, "label_mlp_size": 16, "rank": 16, "rho": 0}
     given = {"dev": DOCUMENTS[:4], "out": out, "device": "cpu"}
     with pytest.raises(KeyboardInterrupt, match="resume=True"):
-        train(DOCUMENTS, encoder=tiny_encoder, epochs=5, callbacks=recorder, **given, **small)
+        train(DOCUMENTS, encoder=tiny_encoder, training__epochs=5, callbacks=recorder, **given, **small)
     assert recorder.says("in 5 epochs with batches of 150 words instead of 5")
     recorder = Recorder()
     model = train(DOCUMENTS, resume=True, callbacks=recorder, **given)
