@@ -79,7 +79,6 @@ class Job:
     changes: tuple[str, ...]
     distill: dict[str, float]  # empty: ordinary training
     options: argparse.Namespace  # of the command line
-    threads: int
     deadline: float | None  # seconds since 1970
 
     @property
@@ -141,7 +140,6 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
 def make_jobs(options: argparse.Namespace, deadline: float | None) -> list[Job]:
     """The runs of the command line in their order, seed by seed."""
     shared_changes = [*options.set, *([f"encoder.path={options.encoder}"] if options.encoder else [])]
-    threads = max(1, (os.cpu_count() or 1) // max(1, min(options.jobs, len(options.runs))))
     jobs: list[Job] = []
     for spec in options.runs:
         data, recipe, seeds, settings = (*spec.split(":", 3), "", "", "")[:4]
@@ -155,7 +153,7 @@ def make_jobs(options: argparse.Namespace, deadline: float | None) -> list[Job]:
         for seed in (seeds or "1").split(","):
             name = f"{data}-{recipe_name(recipe)}-{seed}" + (f"-{len(jobs) + 1}" if own else "")
             values = data_folder, recipe, int(seed), (*shared_changes, *changes), distill
-            jobs.append(Job(name, *values, options, threads, deadline))
+            jobs.append(Job(name, *values, options, deadline))
     return jobs
 
 
@@ -174,6 +172,7 @@ def run_jobs(jobs: Sequence[Job], rows: Sequence[Row], at_once: int, save: Calla
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["benchmarks.training"])
     waiting = list(zip(jobs, rows, strict=True))
+    threads = max(1, (os.cpu_count() or 1) // at_once)
     running: dict[Connection, tuple[Job, Row, Any]] = {}  # by the pipe through which a process reports
     progress: dict[str, str] = {}
     started = printed = time.time()
@@ -203,7 +202,7 @@ def run_jobs(jobs: Sequence[Job], rows: Sequence[Row], at_once: int, save: Calla
                     row["status"] = "not begun: the budget was spent"
                     continue
                 receiver, sender = context.Pipe(duplex=False)
-                process = context.Process(target=execute, args=(job, sender), name=job.name)
+                process = context.Process(target=execute, args=(job, threads, sender), name=job.name)
                 process.start()
                 sender.close()
                 row.update(status="running", epochs=[])
@@ -242,8 +241,9 @@ def run_jobs(jobs: Sequence[Job], rows: Sequence[Row], at_once: int, save: Calla
 # One run, in its process
 
 
-def execute(job: Job, reports: Connection) -> None:
+def execute(job: Job, threads: int, reports: Connection) -> None:
     """Run a job and send its row, also if it fails. Output goes to a log beside the model."""
+    torch.set_num_threads(threads)
     job.folder.parent.mkdir(parents=True, exist_ok=True)
     log = open(f"{job.folder}.log", "a", buffering=1)  # noqa: SIM115  until the process ends
     os.dup2(log.fileno(), 1)
@@ -263,7 +263,6 @@ def execute(job: Job, reports: Connection) -> None:
 
 def load_data(job: Job, context: int = 0) -> tuple[Settings, Corpus, list[Document]]:
     """The settings, the corpus and the test documents. `context`: words around each sentence that teachers read."""
-    torch.set_num_threads(job.threads)
     settings = Settings.read(job.recipe).with_overrides([*job.changes, f"training.seed={job.seed}"])
     parts = {part: list(formats.read(path)) for part, path in data_files(job.data).items()}
     corpus = training.make_corpus(

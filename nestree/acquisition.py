@@ -111,18 +111,18 @@ def select(
     with the smallest margins; `budget` then counts these, and of incomplete sentences to exclude only what is known is
     not asked again. `on_progress` is called with the words done so far.
     """
-    for name, value, choices in (
-        ("by", by, CRITERIA),
-        ("diversity", diversity, DIVERSITIES),
-        ("unit", unit, UNITS),
+    # These messages name no arguments, as `nestree select` shows them too and has options.
+    for name, value, choices, default in (
+        ("criterion", by, CRITERIA, "f1-loss"),
+        ("diversity", diversity, DIVERSITIES, "none"),
+        ("unit", unit, UNITS, "sentence"),
     ):
         if value not in choices:
-            raise InputError(f"{name} is {value!r}; it must be one of {', '.join(choices)}.")
+            raise InputError(f"there is no {name} {value!r}. Choose one of {', '.join(choices)}.")
+        if partial and value != default:
+            raise InputError(f"the {name} {value} is for whole sentences, and spans are asked about. Leave it out.")
     if (as_int(budget) or 0) < 1:
         raise InputError(f"budget is {budget!r}; it must be a whole number of words, 1 or more.")
-    for name, value, default in (("diversity", diversity, "none"), ("by", by, "f1-loss"), ("unit", unit, "sentence")):
-        if partial and value != default:
-            raise InputError(f"{name}={value!r} is for whole sentences, and `partial` asks about spans. Leave it out.")
     sources: Any = exclude
     if isinstance(exclude, str | Document) or not isinstance(exclude, Iterable):
         sources = [exclude]
@@ -135,7 +135,9 @@ def select(
             )
     pipeline = model if isinstance(model, Pipeline) else load_fast(model, device)
     if diversity != "none" and isinstance(pipeline.model, OnnxRecognizer):
-        raise InputError(f"diversity={diversity!r} needs the vectors of words, which an exported model hides.")
+        raise InputError(
+            f"{diversity} needs the vectors of words, which an exported model hides. Use the model that it was made of."
+        )
     result, known_labels = Selection(), set(pipeline.model.labels)
     seen: set[str] = set()
     answers: dict[str, set[Span]] = {}  # by sentence: what is known of those that are annotated in part

@@ -56,6 +56,15 @@ def escape_newlines(text: str) -> str:
     return text.replace("\n", "\\n")
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of an error of another library, which may be pages long, without a full stop.
+
+    >>> first_line(ValueError("no such file.\\nSee the manual.")), first_line(KeyError())
+    ('no such file', 'KeyError')
+    """
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:200].rstrip(" .:")
+
+
 class NestreeError(Exception):
     """The base class of all errors that nestree raises on purpose."""
 

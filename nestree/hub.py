@@ -7,7 +7,7 @@ of them is code.
 from pathlib import Path
 
 from nestree import checkpoint
-from nestree.errors import ModelError
+from nestree.errors import ModelError, first_line
 from nestree.model_card import HUB_NAME as HUB_NAME
 
 BUNDLED_NAME = "gum-minilm"  # of the bundled model, unless there is a directory of this name
@@ -42,8 +42,8 @@ def resolve(name: str | Path | None, *, revision: str | None = None, token: str 
         found = snapshot_download(str(name), revision=revision, token=token, allow_patterns=MODEL_FILES)
     except Exception as error:  # any error of the network or the hub
         raise ModelError(
-            f"{name} is not a folder here, and cannot be fetched from the hub: {first_line(error)} Check the name and "
-            "the network, or download it on a machine with network access and name its folder."
+            f"{name} is not a folder here, and cannot be fetched from the hub: {first_line(error)}. Check the name "
+            "and the network, or download it on a machine with network access and name its folder."
         ) from error
     if not Path(found, checkpoint.LABELS).is_file():
         raise ModelError(f"{name} on the hub is not a nestree model: it has no {checkpoint.LABELS}.")
@@ -89,14 +89,7 @@ def push(
         )
     except Exception as error:  # any error of the network or the hub
         raise ModelError(
-            f"{folder} could not be uploaded to the hub as {name}: {first_line(error)} Log in with `hf auth login`, or "
-            "give a token that may write."
+            f"{folder} could not be uploaded to the hub as {name}: {first_line(error)}. Log in with `hf auth login`, "
+            "or give a token that may write."
         ) from error
     return str(commit.commit_url)
-
-
-def first_line(error: Exception) -> str:
-    """The first line of an error of the hub's library, which may be a page long, as a sentence."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    text = lines[0] if lines else type(error).__name__
-    return f"{text[:200].rstrip('.')}."

@@ -241,11 +241,11 @@ def test_answered_questions_are_not_asked_again(model, pool):
     ("options", "message"),
     [
         ({"budget": 0}, "budget is 0; it must be a whole number"),
-        ({"budget": 5, "by": "f2"}, "by is 'f2'; it must be one of f1-loss, entity-entropy"),
-        ({"budget": 5, "diversity": "much"}, "diversity is 'much'; it must be one of none"),
-        ({"budget": 5, "diversity": "k-means", "partial": True}, "`partial` asks about spans"),
-        ({"budget": 5, "by": "random", "partial": True}, "by='random' is for whole sentences"),
-        ({"budget": 5, "unit": "word"}, "unit is 'word'; it must be one of sentence, document"),
+        ({"budget": 5, "by": "f2"}, "there is no criterion 'f2'. Choose one of f1-loss, entity-entropy"),
+        ({"budget": 5, "diversity": "much"}, "there is no diversity 'much'. Choose one of none"),
+        ({"budget": 5, "diversity": "k-means", "partial": True}, "k-means is for whole sentences"),
+        ({"budget": 5, "by": "random", "partial": True}, "the criterion random is for whole sentences"),
+        ({"budget": 5, "unit": "word"}, "there is no unit 'word'. Choose one of sentence, document"),
     ],
 )
 def test_wrong_options(model, options, message):
@@ -295,3 +295,6 @@ def test_wrong_targets_are_refused(tmp_path):
     refused = run("select", text, "--budget", "9", "--to", "spacy")
     assert refused.exit_code == 2
     assert "Choose one of these" in refused.stderr
+    refused = run("select", text, "--budget", "9", "--partial", "--by", "random")  # which Python calls by="random"
+    message = "Error: the criterion random is for whole sentences, and spans are asked about. Leave it out.\n"
+    assert (refused.exit_code, refused.stderr) == (2, message)

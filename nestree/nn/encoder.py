@@ -20,7 +20,7 @@ from torch.func import functional_call
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from nestree.config import EncoderSettings
-from nestree.errors import ModelError
+from nestree.errors import ModelError, first_line
 from nestree.nn import bert
 from nestree.nn.batch import Batch
 from nestree.nn.features import SHAPES
@@ -280,13 +280,12 @@ def call_loader(load: Any, source: str, what: str, **options: Any) -> Any:
                 f"encoder {source!r}: its {what} needs Python code that comes with it, and nestree does not run "
                 "the code of a model. Use an encoder whose architecture `transformers` knows."
             ) from error
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200].rstrip(".:")
         if Path(source).is_dir():
-            reason = f"in this folder: {reason}"
+            reason = f"in this folder: {first_line(error)}"
         elif len(Path(source).parts) > 2 or source.startswith((".", "~", "/")):  # no name of the hub
             reason = "there is no such folder"
         else:
-            reason = f"there is no such folder, and on the hub: {reason}"
+            reason = f"there is no such folder, and on the hub: {first_line(error)}"
         raise ModelError(
             f"encoder {source!r}: no {what} found; {reason}. "
             "Give a folder that holds config.json, tokenizer.json and weights, or a name of the hub."

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from nestree.errors import InputError, ModelError
+from nestree.errors import InputError, ModelError, first_line
 from nestree.nn.batch import Batch
 from nestree.nn.scorers import FullTriaffine, LabelScorer, Scores, SpanLabels
 
@@ -178,17 +178,13 @@ def trace(
             onnxscript.optimizer.fold_constants(program.model, input_size_limit=1 << 40, output_size_limit=1 << 40)
             graph = program.model_proto
     except Exception as error:  # the exporter can raise anything for an architecture that it does not know
-        raise ModelError(f"this model cannot be exported to ONNX: {first_line(error)}.") from error
+        cause: BaseException = error
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        raise ModelError(f"this model cannot be exported to ONNX: {first_line(cause)}.") from error
     for name, text in metadata.items():
         graph.metadata_props.add(key=name, value=text)
     return graph
-
-
-def first_line(error: BaseException) -> str:
-    """What was wrong first, in one line: exporter errors are pages long."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:200].rstrip(".")
 
 
 @contextmanager
