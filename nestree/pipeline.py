@@ -557,6 +557,8 @@ class Batcher(Generic[Item]):
             predicted = self.pipeline.predict_documents(
                 documents, self.options, constraints, self.batch_words, report, sizes
             )
+        except WorkerStartError:
+            raise
         except Exception as error:
             if len(items) == 1:
                 replacement = self.on_error(items[0], error)
@@ -988,6 +990,18 @@ def thread_pool(process: int, threads: int) -> ThreadPoolExecutor:
     return pool
 
 
+STARTED = "started"  # a file that the first worker makes when it is ready
+WORKER_ENDED = (
+    "a worker process ended unexpectedly. A script that uses workers must do so under "
+    '`if __name__ == "__main__":`, because each of them imports it; if this one does, memory may have run '
+    "out: use fewer workers."
+)
+
+
+class WorkerStartError(NestreeError):
+    """No worker process could start, whatever there is to predict."""
+
+
 class WorkerPool:
     """Processes that predict batches on a CPU, one thread each; they start with the first batch.
 
@@ -1005,17 +1019,19 @@ class WorkerPool:
         try:
             with self.lock:
                 self.pool = pool = self.pool or self.start()
-                futures = [pool.submit(predict_in_worker, batch) for batch in batches]
+                try:
+                    futures = [pool.submit(predict_in_worker, batch) for batch in batches]
+                except RuntimeError as error:
+                    if isinstance(error, BrokenProcessPool):
+                        raise
+                    raise WorkerStartError(WORKER_ENDED) from None  # this is a worker that imports the script
             yield from results_in_order(futures)
         except BrokenProcessPool:
             with self.lock:
+                has_started = self.folder is None or Path(self.folder.name, STARTED).exists()
                 if self.pool is pool:
                     self.close()
-            raise NestreeError(
-                "a worker process ended unexpectedly. A script that uses workers must do so under "
-                '`if __name__ == "__main__":`, because each of them imports it; if this one does, memory may have run '
-                "out: use fewer workers."
-            ) from None
+            raise (NestreeError if has_started else WorkerStartError)(WORKER_ENDED) from None
 
     def start(self) -> ProcessPoolExecutor:
         # As arguments, the weights would fill a pipe, and a process that dies before it reads would block this one.
@@ -1047,6 +1063,7 @@ def initialize_worker(folder: Path, max_sentence_words: int, precision: Any) -> 
     threading.Thread(target=exit_with_parent, args=(folder.parent,), daemon=True).start()
     torch.set_num_threads(1)
     worker_pipeline = Pipeline(checkpoint.load(folder), max_sentence_words, precision)
+    (folder.parent / STARTED).touch()
 
 
 def exit_with_parent(temporary: Path) -> None:
