@@ -557,6 +557,8 @@ class Batcher(Generic[Item]):
             predicted = self.pipeline.predict_documents(
                 documents, self.options, constraints, self.batch_words, report, sizes
             )
+        except WorkerStartError:
+            raise
         except Exception as error:
             if len(items) == 1:
                 replacement = self.on_error(items[0], error)
@@ -988,6 +990,17 @@ def thread_pool(process: int, threads: int) -> ThreadPoolExecutor:
     return pool
 
 
+WORKER_ENDED = (
+    "a worker process ended unexpectedly. A script that uses workers must do so under "
+    '`if __name__ == "__main__":`, because each of them imports it; if this one does, memory may have run '
+    "out: use fewer workers."
+)
+
+
+class WorkerStartError(NestreeError):
+    """No worker process could start, whatever there is to predict."""
+
+
 class WorkerPool:
     """Processes that predict batches on a CPU, one thread each; they start with the first batch.
 
@@ -1009,13 +1022,10 @@ class WorkerPool:
             yield from results_in_order(futures)
         except BrokenProcessPool:
             with self.lock:
+                had_started = self.first_task.done() and self.first_task.exception() is None
                 if self.pool is pool:
                     self.close()
-            raise NestreeError(
-                "a worker process ended unexpectedly. A script that uses workers must do so under "
-                '`if __name__ == "__main__":`, because each of them imports it; if this one does, memory may have run '
-                "out: use fewer workers."
-            ) from None
+            raise (NestreeError if had_started else WorkerStartError)(WORKER_ENDED) from None
 
     def start(self) -> ProcessPoolExecutor:
         # As arguments, the weights would fill a pipe, and a process that dies before it reads would block this one.
@@ -1025,7 +1035,11 @@ class WorkerPool:
         # A forked process rounds some products differently once PyTorch has been imported before the fork.
         spawn = multiprocessing.get_context("spawn")
         pool = ProcessPoolExecutor(self.processes, spawn, initialize_worker, (folder,))
-        pool.submit(os.getpid)  # starts a worker now, which removes the folder if this process is killed
+        try:
+            # This starts a worker, which removes the folder if this process is killed.
+            self.first_task = pool.submit(os.getpid)
+        except RuntimeError:  # this process is a worker that imports the script
+            raise WorkerStartError(WORKER_ENDED) from None
         checkpoint.save(self.pipeline.model, folder / "model", self.pipeline.model.card)
         self.arguments = folder / "model", self.pipeline.max_sentence_words, self.pipeline.precision
         return pool

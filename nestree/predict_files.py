@@ -28,6 +28,7 @@ from nestree.data import formats
 from nestree.data.formats import (
     FORMATS,
     SUFFIXES,
+    check_name,
     detect_folder,
     detect_format,
     detect_output_format,
@@ -105,8 +106,8 @@ def plan_jobs(
         raise InputError("name files to read, or - for standard input.")
     if list(sources).count(STDIO) > 1:
         raise InputError("standard input can be read once: name - once.")
-    if source_format is not None and source_format not in FORMATS:
-        raise InputError(f"there is no format {source_format!r}. Choose one of {', '.join(FORMATS)}.")
+    if source_format is not None:
+        check_name(source_format, "read")
     names: dict[Path, str] = {}
     files: list[Path] = []
     for source in sources:
@@ -133,8 +134,7 @@ def plan_jobs(
             f"--out {out} is the name of a file, and several inputs are written to a folder, one file each. Give the "
             "name of a folder, or omit --out to write all of them to standard output."
         )
-    if format not in ENDINGS:
-        raise InputError(f"{format} can be read, not written. Choose one of {', '.join(ENDINGS)}.")
+    check_name(format, "write")
     if STDIO in sources:
         raise InputError("standard input has no name for its output. Predict it by itself.")
     if out.exists() and not out.is_dir():
@@ -169,11 +169,7 @@ def find_inputs(source: Path, format: str | None, out: Path, skip_bad: bool) -> 
     except DataError:  # a file that shows the format of others cannot be read
         if not skip_bad:
             raise
-    files = [
-        path
-        for path in list_files(source)
-        if out == STDIO or not path.resolve().is_relative_to(out.resolve())
-    ]
+    files = [path for path in list_files(source) if out == STDIO or not path.resolve().is_relative_to(out.resolve())]
     chosen = texts = [path for path in files if is_text_name(path)]
     if format is None:
         known = (*TEXT_SUFFIXES, *SUFFIXES, *(f"{suffix}.gz" for suffix in SUFFIXES))

@@ -242,7 +242,7 @@ def test_odd_texts(tiny_model, tmp_path, data, text):
         (["a.txt", "--to", "genia"], "genia can be read, not written"),
         (["texts", "--to", "genia", "--out", "out"], "genia can be read, not written"),
         (["s3://bucket/x", "--out", "out"], "s3://bucket/x is a URL, and this command reads and writes files"),
-        (["a.txt", "--from", "texts"], "there is no format 'texts'"),
+        (["a.txt", "--from", "texts"], "there is no format 'texts'. Did you mean text?"),
         (["a.txt", "-", "--out", "out"], "standard input has no name for its output"),
         (["a.txt", "--threshold", "1"], "threshold is 1.0; it must be a number, 0 or more and less than 1"),
         (["a.txt", "--write", "by=bytes"], "by is one of words, characters, not 'bytes'"),

@@ -36,7 +36,8 @@ from nestree.types import Document
 
 OTHER_NAMES = dict.fromkeys(("conll", "conll03", "iob", "iob2", "bio", "bioes"), "columns")  # elsewhere
 OTHER_NAMES |= {"conllu": "gum", "tsv": "csv", "json": "jsonl"}
-OTHER_NAMES |= {"labelstudio": "label-studio", "huggingface": "datasets"}
+OTHER_NAMES |= {"labelstudio": "label-studio", "docbin": "spacy", "txt": "text"}
+OTHER_NAMES |= dict.fromkeys(("huggingface", "parquet", "arrow"), "datasets")
 COMMONLY_WIDENED = 0.01  # of the entities: other words would fit better
 
 
@@ -188,15 +189,20 @@ def options(name: str, verb: str = "read") -> dict[str, inspect.Parameter]:
     }
 
 
+def check_name(name: str, verb: str) -> None:
+    """Raise if there is no such format to `read` or to `write`."""
+    names = [key for key, format in FORMATS.items() if verb == "read" or format.writable]
+    if name not in FORMATS:
+        near = OTHER_NAMES.get(name) or next(iter(difflib.get_close_matches(name, names, 1, 0.7)), None)
+        hint = f"Did you mean {near}? " if near in names else ""
+        raise InputError(f"there is no format {name!r}. {hint}Choose one of {', '.join(names)}.")
+    if name not in names:
+        raise InputError(f"{name} can be read, not written. Choose one of {', '.join(names)}.")
+
+
 def get_function(name: str, verb: str) -> Callable[..., Any]:
     """`read` or `write` of a format."""
-    if name not in FORMATS:
-        near = OTHER_NAMES.get(name) or next(iter(difflib.get_close_matches(name, FORMATS, 1, 0.7)), None)
-        hint = f"Did you mean {near}? " if near else ""
-        raise InputError(f"there is no format {name!r}. {hint}Choose one of {', '.join(FORMATS)}.")
-    if verb == "write" and not FORMATS[name].writable:
-        writable = ", ".join(key for key, value in FORMATS.items() if value.writable)
-        raise InputError(f"{name} can be read, not written. Choose one of {writable}.")
+    check_name(name, verb)
     module = importlib.import_module(f"nestree.data.formats.{FORMATS[name].module}")
     function: Callable[..., Any] = getattr(module, f"{verb}_{name.replace('-', '_')}")
     return function

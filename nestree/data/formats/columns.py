@@ -326,8 +326,11 @@ def parse_conllu(block: str, report: ConversionReport) -> tuple[dict[str, str], 
             words.append(ConlluWord(token["form"], upos, head, deprel, misc.get("Entity") or ""))
     except DataError:
         raise
-    except (conllu.exceptions.ParseException, KeyError, TypeError, ValueError, IndexError) as why:
-        raise DataError(f"this sentence is not CoNLL-U: {str(why)[:120] or type(why).__name__}.") from None
+    except KeyError:
+        raise DataError("this sentence is not CoNLL-U: a word has fewer than ten columns.") from None
+    except (conllu.exceptions.ParseException, TypeError, ValueError, IndexError) as why:
+        reason = str(why)[:120].removesuffix(".") or type(why).__name__
+        raise DataError(f"this sentence is not CoNLL-U: {reason}.") from None
     if not words:
         raise DataError("this sentence has no words.")
     columns = ("lemma", "xpos", "feats", "deps")

@@ -41,6 +41,9 @@ def test_half_a_surrogate_pair_cannot_be_written(name, tmp_path):
 def test_names_and_options_that_do_not_exist():
     with pytest.raises(InputError, match=r"there is no format 'xlsx'. Choose one of jsonl, brat"):
         read("a", "xlsx")
+    with pytest.raises(InputError, match=r"no format 'parquet'. Did you mean datasets\? Choose one of jsonl") as error:
+        write([], "a", "parquet")
+    assert "genia" not in str(error.value)  # which cannot be written
     with pytest.raises(InputError, match=r"genia can be read, not written. Choose one of jsonl"):
         write([], "a", "genia")
     with pytest.raises(InputError, match="brat has no option 'types' to read: its options are words"):

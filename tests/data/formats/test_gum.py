@@ -71,6 +71,7 @@ def test_paragraphs_texts_without_the_words_and_files_without_documents(tmp_path
         ("(1-person-new-nnnnn-cf2-1,2-coref-Ida_Berg%2C_painter", "(1", "has no type"),
         ("\n2\tBerg", "\n5\tBerg", "a.conllu:1: word 2 of this sentence has the number 5"),
         ("\n2\tBerg\tBerg\t", "\n2\t", "a.conllu:1: this sentence is not CoNLL-U"),
+        ("\t10\tnsubj\t_\tSpaceAfter=No", "", "a.conllu:1: this sentence is not CoNLL-U: a word has fewer than ten"),
         ("\tnmod:poss\t_\t", " ", "a.conllu:1: this sentence is not CoNLL-U"),
     ],
 )

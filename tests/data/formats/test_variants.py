@@ -146,7 +146,9 @@ def test_all_files_of_a_large_folder_are_read(tmp_path):
     assert len(formats.data_files(tmp_path)) == 10_001
 
 
-@pytest.mark.parametrize(("format", "suffixes"), [("text", [".txt"]), ("brat", [".txt", ".ann"]), ("jsonl", [".jsonl"])])
+@pytest.mark.parametrize(
+    ("format", "suffixes"), [("text", [".txt"]), ("brat", [".txt", ".ann"]), ("jsonl", [".jsonl"])]
+)
 def test_linked_folders_are_read_once_and_hidden_files_are_not(tmp_path, format, suffixes):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "data" / ".hidden").mkdir(parents=True)
