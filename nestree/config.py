@@ -184,6 +184,20 @@ KINDS: dict[str, type] = get_type_hints(Settings)
 SECTIONS: dict[str, dict[str, Any]] = {section: get_type_hints(kind) for section, kind in KINDS.items()}
 
 
+NAMES_ELSEWHERE = {
+    "lr": "learning_rate",
+    "epochs": "num_epochs num_train_epochs",
+    "batch_words": "batch_size",
+    "out": "output output_dir output_path save_dir folder path",
+    "train": "train_data train_file train_path training_data",
+    "dev": "dev_data valid validation eval_data",
+    "test": "test_data",
+    "encoder": "model model_name",
+    "config": "settings recipe",
+}
+OTHER_NAMES = {other: ours for ours, names in NAMES_ELSEWHERE.items() for other in names.split()}
+
+
 def recipe_names() -> list[str]:
     """The names of the recipes that come with nestree."""
     return [path.relative_to(RECIPES).with_suffix("").as_posix() for path in sorted(RECIPES.rglob("*.toml"))]
@@ -199,11 +213,13 @@ def read_values(recipe: str | Path, folder: Path, chain: list[Path]) -> dict[str
         path = RECIPES / f"{recipe}.toml"
     place = f"base of {chain[-1]}: {recipe}" if chain else str(recipe)
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")  # some editors write a byte order mark
     except (OSError, UnicodeDecodeError) as why:
-        raise ConfigError(
-            f"{place}: neither a TOML file that can be read nor a recipe. The recipes are {', '.join(recipe_names())}."
-        ) from why
+        names, name = recipe_names(), str(recipe).removesuffix(".toml")
+        near = [known for known in names if f"/{known}".endswith(f"/{name}")]
+        near += [f"{recipe}.toml"] if (folder / f"{recipe}.toml").is_file() else []
+        advice = f"Did you mean {' or '.join(near)}?" if near else f"The recipes are {', '.join(names)}."
+        raise ConfigError(f"{place}: neither a TOML file that can be read nor a recipe. {advice}") from why
     chain = [*chain, path.resolve()]
     if chain[-1] in chain[:-1]:
         raise ConfigError(f"{place}: it is a base of itself, by way of {', '.join(map(str, chain[1:]))}.")
@@ -229,11 +245,20 @@ def split_override(override: str) -> tuple[str, str, str]:
     """
     name, equals, text = override.partition("=")
     section, dot, key = name.strip().partition(".")
-    owners = [owner for owner, keys in SECTIONS.items() if section in keys] if not dot else []
-    if len(owners) == 1:  # a key that only one section has
-        section, dot, key = owners[0], ".", section
-    if not (equals and dot):
+    if not (equals and section and (key or not dot)):
         raise ConfigError(f"{override}: write section.key=value, such as training.epochs=20.")
+    if not dot:  # a key that only one section has
+        key, owners = section, [owner for owner, keys in SECTIONS.items() if section in keys]
+        if len(owners) > 1:
+            names = " or ".join(f"{owner}.{key}" for owner in owners)
+            raise ConfigError(f"{override}: several sections have this key. Write {names}.")
+        if not owners:
+            every_key = [known for keys in SECTIONS.values() for known in keys]
+            near = [OTHER_NAMES.get(key), *difflib.get_close_matches(key, every_key, 1)]
+            meant = next((name for name in near if name in every_key), "")
+            advice = f"Did you mean {meant}?" if meant else "`nestree train --show-config` prints all of them."
+            raise ConfigError(f"{override}: no setting has this name. {advice}")
+        section = owners[0]
     check_name(section, SECTIONS, f"{override}: there is no section {section}.")
     check_name(key, SECTIONS[section], f"{override}: there is no {section}.{key}.", f"{section}.")
     return section, key, text.strip()
@@ -250,10 +275,14 @@ def parse_toml(text: str, place: str) -> dict[str, Any]:
 
 
 def parse_value(text: str) -> Any:
-    """The value of a TOML text; the text itself if it is not TOML."""
+    """The value of a TOML text; else a number that TOML would write otherwise, such as .5; else the text itself."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except (ValueError, RecursionError):
+        pass
+    try:
+        return float(text)
+    except ValueError:
         return text
 
 

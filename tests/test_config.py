@@ -103,8 +103,13 @@ def test_strings_that_look_like_other_values(path):
         ("training.epoch=3", r"no training\.epoch\. Did you mean training\.epochs\?"),
         ("trainig.epochs=3", r"no section trainig\. Did you mean training\?"),
         ("xyz.epochs=3", r"There are encoder, model, loss, decoding, training\."),
-        ("dropout=0.3", "write section.key=value"),
+        ("dropout=0.3", r"several sections have this key\. Write encoder\.dropout or model\.dropout\."),
+        ("batch_size=8", r"batch_size=8: no setting has this name\. Did you mean batch_words\?"),
+        ("learning_rate=1e-3", r"Did you mean lr\?"),
+        ("xyz=1", r"no setting has this name\. `nestree train --show-config` prints all of them\."),
         ("training.epochs", "write section.key=value"),
+        ("training.=3", "write section.key=value"),
+        (".epochs=3", "write section.key=value"),
         ("training.epochs=many", "training.epochs is 'many'; it must be a whole number"),
         ("training.epochs=2.5", "must be a whole number"),
         ("training.epochs=true", "must be a whole number"),
@@ -180,6 +185,26 @@ def test_wrong_files(tmp_path, text, message):
     path = write_text(tmp_path / "mine.toml", text)
     with pytest.raises(ConfigError, match=message):
         Settings.read(path)
+
+
+def test_numbers_that_toml_would_write_otherwise():
+    assert Settings.read("default").with_overrides(["training.rho=.5", "lr=2."]).training.rho == 0.5
+
+
+def test_a_byte_order_mark_is_no_error(tmp_path):
+    path = write_text(tmp_path / "mine.toml", '\ufeffbase = "paper"\n')
+    assert Settings.read(path) == Settings.read("paper")
+
+
+@pytest.mark.parametrize(
+    ("recipe", "meant"),
+    [("12-joint", "ablation/12-joint"), ("default.toml", "default"), ("mine", r"mine\.toml")],
+)
+def test_recipes_by_almost_their_names(tmp_path, monkeypatch, recipe, meant):
+    monkeypatch.chdir(tmp_path)
+    write_text(tmp_path / "mine.toml", 'base = "default"\n')
+    with pytest.raises(ConfigError, match=rf"{recipe}: neither a TOML file .* Did you mean {meant}\?"):
+        Settings.read(recipe)
 
 
 def test_files_that_cannot_be_read(tmp_path):

@@ -139,6 +139,10 @@ def distill(
     """
     if not (run.resume or teacher):
         raise InputError("name one or more teachers with --teacher MODEL.")
+    if Path("-") in (unlabelled or ()):
+        raise InputError("unlabelled texts are read again by --resume, and standard input cannot be. Name files.")
+    if hard and not (run.resume or unlabelled):
+        raise InputError("--hard learns what the teacher finds in texts, and there are none. Name them: --unlabelled.")
     distillation = {
         "teachers": [str(Path(name).resolve()) if Path(name).exists() else name for name in teacher or ()],
         "unlabelled": [str(path.resolve()) for path in unlabelled or ()],
@@ -205,6 +209,7 @@ def run_training(command: str, settings: "Settings", origin: dict[str, Any], run
     from nestree import training
     from nestree.evaluation import evaluate, warn_disjoint_labels
     from nestree.pipeline import PredictOptions
+    from nestree.training.run_dir import RunDir
 
     folder = run.resume or run.out
     if run.resume and "train" not in origin:
@@ -215,6 +220,8 @@ def run_training(command: str, settings: "Settings", origin: dict[str, Any], run
     if folder is None or "train" not in origin:
         data = "" if "train" in origin else "training data, a file or a folder, and "
         raise InputError(f"name {data}a new folder for the model with --out DIR.")
+    if not run.resume:
+        RunDir(folder).check_new()  # before data is read, which may take long
     reading = Reading(*(origin["options"].get(name) for name in ("format", "words", "sentences", "read")))
     paths = {part: Path(origin[part]) for part in PARTS if part in origin}
     with reading_progress([*paths.values()]):

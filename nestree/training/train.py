@@ -14,7 +14,7 @@ from accelerate.state import AcceleratorState, PartialState
 from accelerate.utils import broadcast_object_list
 
 from nestree import checkpoint, hub
-from nestree.config import Settings, from_values
+from nestree.config import OTHER_NAMES, Settings, from_values
 from nestree.data import formats
 from nestree.decoding import Temperatures
 from nestree.errors import ConfigError, InputError, TrainingError, format_duration
@@ -138,20 +138,6 @@ def train(
         save_scores(result, model.scores.get("test"))
     [model.scores] = broadcast_object_list([model.scores])
     return model
-
-
-NAMES_ELSEWHERE = {
-    "lr": "learning_rate",
-    "epochs": "num_epochs num_train_epochs",
-    "batch_words": "batch_size",
-    "out": "output output_dir output_path save_dir folder path",
-    "train": "train_data train_file train_path training_data",
-    "dev": "dev_data valid validation eval_data",
-    "test": "test_data",
-    "encoder": "model model_name",
-    "config": "settings recipe",
-}
-OTHER_NAMES = {other: ours for ours, names in NAMES_ELSEWHERE.items() for other in names.split()}
 
 
 def change_settings(settings: Settings, changes: Mapping[str, Any]) -> Settings:

@@ -149,6 +149,8 @@ def test_an_encoder_folder_whose_name_is_a_number(place, tmp_path, monkeypatch):
     data = ["--train", place / "data.jsonl", "--dev", place / "data.jsonl", *tiny_size]
     succeed("distill", "--teacher", place / "model", "--encoder", "2024", *data, "--out", "student")
     assert 'path = "2024"' in (tmp_path / "student" / "config.toml").read_text()
+    again = refuse("distill", "--teacher", "absent", "--encoder", "2024", *data, "--out", "student")
+    assert "student holds a run already. Continue it with `nestree distill --resume student`" in again
     succeed("train", *data, "--out", "m", "--set", f"encoder.path={tmp_path / '2024'}")
     succeed("quantize", "m", "--out", "small")
     assert 'path = "2024"' in (tmp_path / "small" / "config.toml").read_text()
@@ -161,6 +163,8 @@ def test_an_encoder_folder_whose_name_is_a_number(place, tmp_path, monkeypatch):
         (["train", "--train", "data.jsonl", "--data", ".", "--out", "m"], "--data and --train both name training data"),
         (["train", "data.jsonl", "--data", ".", "--out", "m"], "data.jsonl and --data both name training data"),
         (["distill", "--train", "data.jsonl", "--out", "m"], "name one or more teachers with --teacher MODEL."),
+        (["distill", "--teacher", "model", "--hard", "--train", "data.jsonl", "--out", "m"], "Name them: --unlabelled"),
+        (["distill", "--teacher", "model", "--unlabelled", "-", "--train", "data.jsonl", "--out", "m"], "Name files."),
         (["train", "--train", "data.jsonl", "--out", "m", "--set", "training.epoch=3"], "mean training.epochs?"),
         (["train", "--train", "data.jsonl", "--out", "m", "--config", "nothing"], "nothing: neither a TOML file"),
         (["train", "--train", "absent.jsonl", "--out", "m"], "absent.jsonl does not exist"),
