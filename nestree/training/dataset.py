@@ -41,12 +41,12 @@ class Corpus:
 
     @property
     def fingerprint(self) -> str:
-        """A hash of the sentences and entities, in their order."""
+        """A hash of the sentences, entities, heads and context, in their order."""
         digest = hashlib.sha256()
         for sentence in (*self.train, *self.dev):
-            entities = [(e.start, e.end, e.label) for e in sentence.entities]
-            forbidden = (sentence.forbidden,) if sentence.forbidden else ()
-            parts = sentence.words, entities, sentence.complete, *forbidden
+            entities = [(e.start, e.end, e.label, e.head, *e.heads) for e in sentence.entities]
+            more = [part for part in (sentence.forbidden, sentence.context) if part]
+            parts = sentence.words, entities, sentence.complete, *more
             digest.update(repr(parts).encode("utf-8", "replace"))
         return digest.hexdigest()[:16]
 

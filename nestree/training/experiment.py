@@ -26,6 +26,7 @@ from nestree.training.dataset import data_files as data_files
 from nestree.training.run_dir import RunDir
 
 POLL_SECONDS = 0.5
+COLUMNS = [*(f"{part} {name}" for part in ("dev", "test") for name in ("P", "R", "F1", "heads")), "epoch s"]
 
 
 @dataclass(frozen=True)
@@ -263,7 +264,7 @@ def group_results(specs: Iterable[RunSpec]) -> list[Group]:
 
 def table(groups: Sequence[Group]) -> list[list[str]]:
     """A header, and for each group a row of means and standard deviations over seeds."""
-    names = list(dict.fromkeys(name for group in groups for name in group.values))
+    names = [name for name in COLUMNS if any(name in group.values for group in groups)]
     rows = [["data", "recipe", "seeds", *names]]
     for group in groups:
         cells = [mean_and_deviation(group.values.get(name, [])) for name in names]

@@ -282,7 +282,10 @@ def init_from_model(settings: Settings, labels: Sequence[str], init: Path) -> tu
     checkpoint.check_manifest(init)
     old = checkpoint.read_labels(init)
     own = Settings.load(init / checkpoint.CONFIG)
-    other_settings = f"it has other settings. Leave --config out, or use --config {init / checkpoint.CONFIG}."
+    other_settings = (
+        "it has other settings. Leave out --config and --set of what the model consists of, or use --config "
+        f"{init / checkpoint.CONFIG}."
+    )
     if bool(own.encoder.word_vectors) != bool(settings.encoder.word_vectors):
         raise TrainingError(f"the model in {init} has other word vectors (encoder.word_vectors): {other_settings}")
     settings = replace(settings, encoder=replace(settings.encoder, path=own.encoder.path))
@@ -337,6 +340,8 @@ def start_run(run: Run) -> None:
             f"encoder.context is {settings.encoder.context}, but no sentence has any: give documents of several "
             "sentences (in JSON lines, with a doc_id), and `context` to `make_corpus`."
         )
+    if settings.loss.gold_heads and all(e.head is None for s in run.corpus.train for e in s.entities):
+        run.step.notify("loss.gold_heads is true, but no training entity has a head, so heads stay latent.")
     decoding = settings.decoding
     if settings.model.head_prior and (decoding.method == "spans" or not decoding.head_prior_weight):
         run.step.notify(

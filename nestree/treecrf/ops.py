@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch._C import _functorch
 from torch.autograd import forward_ad
 
 from nestree.errors import BackendError, ChartMemoryError, PotentialsError, WrongTreeError
@@ -325,6 +326,14 @@ def prepare(
     backend, chart_bytes, dtype = plan_for(potentials)
     if backend is not reference and has_tangents(potentials):
         raise BackendError('only the reference has forward-mode derivatives; use `use_backend("reference")`.')
+    wrapped = [t for t in potentials if t is not None and _functorch.is_functorch_wrapped_tensor(t)]
+    if any(map(_functorch.is_batchedtensor, wrapped)):
+        raise BackendError("torch.func.vmap does not work here, as all functions take batches; pass one larger batch.")
+    if wrapped and backend is not reference:
+        raise BackendError(
+            "transforms of torch.func work on the reference backend only; take gradients with backward or "
+            "torch.autograd.grad, or ask within use_backend('reference')."
+        )
     batch, n, device = potentials.span.shape[0], potentials.span.shape[1] - 1, potentials.span.device
     raise_pending(wait=False)
     if gradient is None:

@@ -180,6 +180,7 @@ def test_an_encoder_folder_whose_name_is_a_number(place, tmp_path, monkeypatch):
         (["train", "--train", "data.jsonl", "--init", "model", "--out", "m", "--encoder", "x"], "Leave --encoder out"),
         (["train", "--train", "data.jsonl", "--init", "model", "--out", "m", "--set", "path=x"], "Leave --encoder out"),
         (["train", "--train", "data.jsonl", "--init", "model", "--out", "m", "--config", "paper"], "word vectors"),
+        (["train", "--train", "data.jsonl", "--init", "model", "--out", "m", "--set", "rank=64"], "Leave out --config"),
         (["predict", "", "--model", "model"], "there is an empty argument. Is a variable"),
         (["train", "-", "--out", "m"], "standard input cannot be. Name files"),
     ],

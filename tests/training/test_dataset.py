@@ -109,12 +109,16 @@ def test_crossing_entities():
 def test_fingerprint():
     base = make_corpus(documents(GOOD, GOOD), documents(GOOD), seed=1)
     relabelled = Sentence(WORDS, [Entity(0, 3, "A"), Entity(0, 1, "A")])
+    headed = replace(GOOD, entities=[replace(e, head=e.start) for e in GOOD.entities])
+    one_document = [Document((GOOD, GOOD), id="d")]
     others = [
+        make_corpus(documents(GOOD, headed), documents(GOOD), seed=1),
+        make_corpus(one_document, documents(GOOD), seed=1, context=5),
         make_corpus(documents(GOOD, relabelled), documents(GOOD), seed=1),
         make_corpus(documents(GOOD), documents(GOOD), seed=1),
         make_corpus(documents(GOOD, GOOD), documents(relabelled), seed=1),
     ]
-    assert len({base.fingerprint, *(other.fingerprint for other in others)}) == 4
+    assert len({base.fingerprint, *(other.fingerprint for other in others)}) == 6
     assert make_corpus(documents(GOOD, GOOD), documents(GOOD), seed=9).fingerprint == base.fingerprint
 
 

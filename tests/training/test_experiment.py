@@ -244,6 +244,12 @@ def test_data_without_test_or_dev_is_told(data, stubs, tmp_path):
     assert f"toy: {data} has no file called test. Its numbers are those of dev" in said
 
 
+def test_columns_keep_their_order_if_some_data_has_no_test_part():
+    tested = Group("gum", "default", [1], {"dev F1": [80.0], "test P": [79.0], "epoch s": [2.0]})
+    untested = Group("mine", "default", [1], {"dev P": [60.0], "dev F1": [61.0], "epoch s": [3.0]})
+    assert table([tested, untested])[0][3:] == ["dev P", "dev F1", "test P", "epoch s"]
+
+
 def test_a_column_that_some_seeds_lack_says_so():
     group = Group("gum", "default", [1, 2], {"dev F1": [80.0, 81.0], "dev heads": [None, 90.0]})
     assert group.as_json()["dev heads"] == {"mean": 90.0, "deviation": None, "values": [None, 90.0]}

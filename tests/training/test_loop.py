@@ -159,6 +159,7 @@ def test_train_explains_wrong_arguments(tmp_path):
         (["decoding.head_prior_weight=0"], "model.head_prior will be trained but not used"),
         (["loss.label=softmax"], "1 training entity has the words of another one with another label"),
         (["encoder.context=4"], "encoder.context is 4, but no sentence has any"),
+        (["loss.gold_heads=true"], "loss.gold_heads is true, but no training entity has a head"),
         (["loss.label=ranking"], None),
     ],
 )
@@ -171,7 +172,7 @@ def test_settings_that_do_not_fit_are_noted(settings, data, tmp_path, changes, n
     recorder = Recorder()
     corpus = replace(data, train=changed)
     run(settings("training.epochs=1", *changes), corpus, tmp_path / "m", callbacks=recorder)
-    known = ("head_prior will be", "entity has the words", "encoder.context is")
+    known = ("head_prior will be", "entity has the words", "encoder.context is", "loss.gold_heads is")
     found = [text for text in recorder.notes if any(part in text for part in known)]
     assert [note in text for text in found] == ([True] if note else [])
 
@@ -343,7 +344,7 @@ def test_init_from_a_model_with_fewer_labels(done, settings, data, tmp_path):
     assert any(old[name].shape != new[name].shape for name in old)
     for name in old:
         assert torch.equal(new[name][tuple(slice(size) for size in old[name].shape)], old[name]), name
-    with pytest.raises(TrainingError, match=r"it has other settings. Leave --config out"):
+    with pytest.raises(TrainingError, match=r"it has other settings. Leave out --config"):
         run(settings("model.mlp_size=16"), data, tmp_path / "n", init=done[0])
     assert not (tmp_path / "n").exists()
 
