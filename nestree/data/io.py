@@ -343,8 +343,9 @@ def parse_json(text: str, place: str) -> Any:
         raise DataError(f"{place}: one half of a surrogate pair stands alone. Correct this character.") from None
     except json.JSONDecodeError as why:
         line = f"line {why.lineno}, " if "\n" in text.strip() else ""
+        what = why.msg.removesuffix(" at")
         raise DataError(
-            f"{place}: this is not JSON: {why.msg} at {line}character {why.colno}: {excerpt(text, why.pos)}."
+            f"{place}: this is not JSON: {what} at {line}character {why.colno}: {excerpt(text, why.pos)}."
         ) from None
     except (ValueError, RecursionError) as why:
         raise DataError(f"{place}: this is not JSON that can be read: {why}.") from None
@@ -416,7 +417,8 @@ def parse_values(
             value, end = STRICT.raw_decode(text, at)
         except json.JSONDecodeError as why:
             line += text.count("\n", at, why.pos)
-            raise DataError(f"{path}:{line}: this is not JSON: {why.msg}: {excerpt(text, why.pos)}.") from None
+            what = why.msg.removesuffix(" at")
+            raise DataError(f"{path}:{line}: this is not JSON: {what}: {excerpt(text, why.pos)}.") from None
         except (ValueError, RecursionError) as why:
             raise DataError(f"{path}:{line}: this is not JSON that can be read: {why}.") from None
         if text.find("\\u", at, end) >= 0:

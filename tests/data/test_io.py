@@ -100,6 +100,7 @@ def test_lines_longer_than_the_limit(tmp_path):
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
+        ('{"broken', "Unterminated string starting at character 2"),
         ('{"a": }', "a:3: this is not JSON: Expecting value at character 7: .*'"),
         ('{"a": 1}{', "Extra data at character 9"),
         ('{\n"a" 1}', "at line 2, character 5"),
