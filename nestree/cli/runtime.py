@@ -271,10 +271,14 @@ def bad_value_message(names: Sequence[str], reason: str, arguments: Sequence[str
 
     >>> bad_value_message(["--first"], "Input should be greater than or equal to 1", ["show", "--first=0"])
     '--first is 0; it should be greater than or equal to 1.'
+    >>> bad_value_message(["FILES"], "path 'a.txt' is not readable.", ["stats", "a.txt"])
+    'a.txt cannot be read: Permission denied.'
     """
     from nestree.data.formats import FORMATS
 
     reason = reason.removeprefix("Value error, ").partition(", unable to parse")[0].rstrip(".")
+    if path := re.fullmatch("path '(.*)' is not readable", reason, re.DOTALL):
+        return f"{path[1]} cannot be read: Permission denied."
     reason = re.sub("^Input should", "it should", reason)
     for argument, following in pairwise([*arguments, ""]):
         name, equals, value = argument.partition("=")
@@ -445,11 +449,12 @@ def progress_bar(**options: Any) -> Any:
 def total_bytes(path: Path) -> int:
     """The bytes of a file or of all files in a folder; 0 if they cannot be read."""
     from nestree.data.io import list_files
+    from nestree.errors import DataError
 
     try:
         files = list_files(path) if path.is_dir() else [path]
         return sum(file.stat().st_size for file in files if file.is_file())
-    except OSError:
+    except (OSError, DataError):
         return 0
 
 
