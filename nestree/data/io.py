@@ -231,10 +231,18 @@ def decompress(file: BinaryIO, path: Path) -> BinaryIO:
 def list_files(folder: Path) -> list[Path]:
     """The files in a folder and the folders in it, sorted, without hidden ones.
 
-    Links to folders are followed; a folder that can be reached in several ways is listed once.
+    Links to folders are followed; a folder that can be reached in several ways is listed once. One that cannot be read
+    is an error.
     """
+
+    def fail(why: OSError) -> None:
+        if not isinstance(why, FileNotFoundError | NotADirectoryError):  # such a folder has no files
+            raise DataError(
+                f"{why.filename} cannot be read: {why.strerror}. Get the right to read it, or name other files."
+            )
+
     files, seen = [], set()
-    for parent, folders, names in os.walk(folder, followlinks=True):
+    for parent, folders, names in os.walk(folder, onerror=fail, followlinks=True):
         if (real := os.path.realpath(parent)) in seen:
             folders.clear()
             continue

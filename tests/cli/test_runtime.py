@@ -254,6 +254,15 @@ def test_no_permission(tmp_path):
     assert refuse("stats", secret) == f"{secret} cannot be read: Permission denied."
 
 
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may do everything")
+def test_a_folder_within_a_folder_that_may_not_be_read_is_named(tmp_path):
+    (tmp_path / "in" / "secret").mkdir(parents=True)
+    (tmp_path / "in" / "a.jsonl").write_text('{"tokens": ["Rome"]}\n')
+    (tmp_path / "in" / "secret").chmod(0)
+    sentence = refuse("convert", tmp_path / "in", tmp_path / "out.jsonl")
+    assert f"{tmp_path / 'in' / 'secret'} cannot be read: Permission denied" in sentence
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted(tmp_path, number):
     words = [*COMMAND, "convert", "-", str(tmp_path / "out.jsonl"), "--from", "jsonl"]
