@@ -135,7 +135,7 @@ def stats(
     skip_bad: bool = False,
     format: TableFormat = "text",
 ) -> None:
-    """Count sentences, entities and nesting, one column for each file.
+    """Count sentences, entities and nesting, one column for each file (of more than 12, one for all).
 
     Nested: contains another entity or lies in one; the same span with another label counts.
     """

@@ -127,9 +127,12 @@ ROWS = {
 }  # fmt: skip
 
 
+MAX_COLUMNS = 12  # of parts; a table of more cannot be read
+
+
 def rows(parts: Mapping[str, Statistics]) -> list[list[str]]:
-    """The table: a column for each part and, if there are several, one for all; a row for each number."""
-    columns = dict(parts)
+    """The table: a column for each part, unless they are too many, and one for all; a row for each number."""
+    columns = dict(parts) if len(parts) <= MAX_COLUMNS else {}
     if len(parts) > 1:
         first, *others = parts.values()
         columns["all"] = sum(others, first)

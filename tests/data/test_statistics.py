@@ -67,3 +67,10 @@ def test_the_table_has_a_column_for_each_part_and_one_for_all():
     assert marked[0] == "|  | train |"
     assert r"| &nbsp;&nbsp;GPE\|\<b> | 1 |" in marked
     assert {line.replace(r"\|", "").count("|") for line in marked} == {3}
+
+
+def test_the_table_of_many_parts_has_one_column_for_all():
+    part = statistics.count([Document([Sentence(["a"] * 3)])])
+    text = statistics.as_text({f"part-{number}": part for number in range(13)}).splitlines()
+    assert text[0].split() == ["all"]
+    assert ["words", "39"] in [line.split() for line in text]
