@@ -169,6 +169,7 @@ def select_label_studio_result(
 
 def parse_regions(result: list[Record], from_name: str, report: ConversionReport) -> Iterator[Mention]:
     """The labelled spans of text, one for each label; all else is counted."""
+    texts: set[str] = set()
     for item in result:
         value, kind = item.get("value"), item.get("type", "labels")
         if kind == "relation":
@@ -181,6 +182,12 @@ def parse_regions(result: list[Record], from_name: str, report: ConversionReport
             start, end, labels, phrase = (value.get(key) for key in ("start", "end", "labels", "text"))
             if type(start) is not int or type(end) is not int:
                 raise DataError(f"a span needs `start` and `end` in characters: {value!r:.80}.")
+            texts.add(str(item.get("to_name", "")))
+            if len(texts) > 1:
+                raise DataError(
+                    f"its regions are of several texts, {' and '.join(sorted(texts))}. Choose those of one, with the "
+                    "option `from_name`."
+                )
             if not isinstance(labels, list) or not all(isinstance(name, str) and name for name in labels):
                 raise DataError(f"`labels` of region {start}-{end} must be names: {labels!r:.40}.")
             if not labels:
