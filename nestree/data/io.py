@@ -232,7 +232,7 @@ def list_files(folder: Path) -> list[Path]:
     """The files in a folder and the folders in it, sorted, without hidden ones.
 
     Links to folders are followed; a folder that can be reached in several ways is listed once. One that cannot be read
-    is an error.
+    is an error. Links to nothing are listed, so that reading them is one, too.
     """
 
     def fail(why: OSError) -> None:
@@ -250,7 +250,7 @@ def list_files(folder: Path) -> list[Path]:
         visible = (name for name in folders if not name.startswith("."))
         folders[:] = sorted(visible, key=lambda name: (os.path.islink(os.path.join(parent, name)), name))
         paths = (Path(parent, name) for name in names if not name.startswith("."))
-        files += [path for path in paths if path.is_file()]
+        files += [path for path in paths if path.is_file() or not path.exists()]
     return sorted(files)
 
 

@@ -202,13 +202,14 @@ def test_what_is_bad_is_named_and_skipped_if_wished(tiny_model, tmp_path, collat
     latin = f"{source / 'b' / 'latin.txt'}:2: byte 0xe9 is not UTF-8."
     assert done.exit_code == 2
     advice = "Continue with the same command and --resume, and with --skip-bad to leave out what cannot be read."
-    assert f"Done: 1 of 4 files. {advice}" in done.stderr
+    assert f"Done: 1 of 5 files. {advice}" in done.stderr
     assert done.stderr.splitlines()[-1].startswith(f"Error: {latin}")
     done = nestree(*usual, "--resume", "--skip-bad", "-q")
     assert done.exit_code == 1
     first, *named = done.stderr.splitlines()
-    assert first == "2 skipped:"
-    places = [latin.split(": ")[0], f"{source / 'c.jsonl'}:2"]
+    assert first == "3 skipped:"
+    missing = f"{source / 'gone.txt'} does not exist. Check the name and the directory."
+    places = [latin.split(": ")[0], f"{source / 'c.jsonl'}:2", missing]
     assert [line.strip().split(": ")[0] for line in named] == places
     assert list(read_folder(out)) == ["a.jsonl", "b/a.jsonl", "c.jsonl"]
     assert read_folder(out)["c.jsonl"].count(b"\n") == 2
@@ -220,7 +221,7 @@ def test_what_is_bad_is_named_and_skipped_if_wished(tiny_model, tmp_path, collat
     assert [sentence.text for sentence in read] == ["Lisbon.\ncafé"]  # and what is done is not done again
     assert done.exit_code == 1  # there is still a line that was skipped
     assert list(read_folder(out)) == ["a.jsonl", "b/a.jsonl", "b/latin.jsonl", "c.jsonl"]
-    assert "(3 done before)" in done.stderr
+    assert "(4 done before)" in done.stderr
 
 
 def test_a_sentence_that_a_model_fails_on_is_named(tiny_model, tmp_path, collated):

@@ -160,6 +160,9 @@ def test_linked_folders_are_read_once_and_hidden_files_are_not(tmp_path, format,
     (tmp_path / "data" / "link").symlink_to(tmp_path / "elsewhere")
     (tmp_path / "elsewhere" / "loop").symlink_to(tmp_path / "data")
     assert len(io.read(tmp_path / "data", format)) == 2
+    (tmp_path / "data" / f"missing{suffixes[-1]}").symlink_to(tmp_path / "nowhere")  # as of data that is not fetched
+    with pytest.raises(DataError, match="missing"):
+        io.read(tmp_path / "data", format)
 
 
 def test_masked_words_of_gum_are_reported(tmp_path):
