@@ -66,8 +66,13 @@ class RunOptions:
         """The settings of the recipe or, if none is named, of a model folder, with all changes."""
         from nestree.config import Settings
 
-        own = Settings.load(model / "config.toml") if model and self.config is None else None
-        settings = (own or Settings.read(self.config or "default")).with_overrides(self.overrides or ())
+        if model and self.config is None:
+            from nestree.training.dataset import load_init_settings
+
+            settings = load_init_settings(model)
+        else:
+            settings = Settings.read(self.config or "default")
+        settings = settings.with_overrides(self.overrides or ())
         settings = replace(settings, training=replace(settings.training, **self.shortcuts))
         if self.encoder:
             settings = replace(settings, encoder=replace(settings.encoder, path=self.encoder))

@@ -249,7 +249,7 @@ def adapt_to_small_data(settings: Settings, corpus: Corpus, epochs: int | None =
     epochs = math.ceil(all_passes / passes)
     if (epochs, passes, batch_words) == (training.epochs, 1, training.batch_words):
         return settings, corpus
-    rho = min(training.rho, round(MAX_RHO_PER_WORD * batch_words, 3))
+    rho = min(training.rho, max_rho(batch_words))
     lower_rho = f"; rho = {rho} instead of {training.rho}" if rho < training.rho else ""
     updates = epochs * passes * math.ceil(words / batch_words / training.gradient_accumulation)
     of_passes = f" of {passes} passes over the data" if passes > 1 else ""
@@ -260,6 +260,21 @@ def adapt_to_small_data(settings: Settings, corpus: Corpus, epochs: int | None =
     )
     adapted = replace(training, epochs=epochs, batch_words=batch_words, rho=rho)
     return replace(settings, training=adapted), replace(corpus, notes=(*corpus.notes, note), passes=passes)
+
+
+def load_init_settings(folder: Path) -> Settings:
+    """The settings of a model to start from; if they were adapted to small data, batches and epochs of `default`."""
+    settings, default = Settings.load(folder / "config.toml"), Settings.read("default").training
+    training = settings.training
+    adapted = MIN_BATCH_WORDS <= training.batch_words <= SMALL_DATA_BATCH_WORDS
+    if adapted and training.rho <= max_rho(training.batch_words):
+        rho = default.rho if training.rho else 0.0
+        training = replace(training, epochs=default.epochs, batch_words=default.batch_words, rho=rho)
+    return replace(settings, training=training)
+
+
+def max_rho(batch_words: int) -> float:
+    return round(MAX_RHO_PER_WORD * batch_words, 3)
 
 
 def resolve_crossing(sentences: Sequence[Sentence], mode: str) -> tuple[Sequence[Sentence], list[str]]:

@@ -28,7 +28,7 @@ from nestree.report.tables import ERROR_NAMES, describe_error
 from nestree.temperature import fit_temperatures
 from nestree.text import detect_word_style
 from nestree.training.callbacks import Callbacks, ProgressBar, TensorBoard
-from nestree.training.dataset import Corpus, adapt_to_small_data, data_files, make_corpus
+from nestree.training.dataset import Corpus, adapt_to_small_data, data_files, load_init_settings, make_corpus
 from nestree.training.distill import Teachers
 from nestree.training.loop import Run, evaluate_on_dev, run_epochs, save, stop_on_interrupt, tune_decoding
 from nestree.training.optimizer import make_optimizer
@@ -90,9 +90,11 @@ def train(
     if init is not None and settings.keys() & {"encoder__path", "path"}:
         raise InputError("init brings the encoder of its model with it. Leave encoder out.")
     start = None if init is None else hub.resolve(init)
-    model_folder = folder if resume else start
-    own = Settings.load(model_folder / checkpoint.CONFIG) if model_folder and config is None else None
-    chosen = change_settings(own or Settings.read(config or "default"), settings)
+    if resume:
+        own = Settings.load(folder / checkpoint.CONFIG)
+    else:
+        own = load_init_settings(start) if start and config is None else Settings.read(config or "default")
+    chosen = change_settings(own, settings)
     documents: dict[str, list[Document]] = {}
     for part, source in sources.items():
         items = formats.read(Path(source)) if isinstance(source, str | Path) else source

@@ -8,7 +8,7 @@ import pytest
 
 from nestree.errors import TrainingError
 from nestree.training import adapt_to_small_data, make_corpus
-from nestree.training.dataset import batches, count_mentions, microbatches
+from nestree.training.dataset import batches, count_mentions, load_init_settings, microbatches
 from nestree.types import Document, Entity, Sentence
 
 WORDS = tuple("abcdef")
@@ -150,6 +150,17 @@ def test_small_data_gets_smaller_batches_and_more_epochs(settings):
     assert adapt_to_small_data(patient, small)[0].training.early_stopping_patience == 3
     enough = settings("training.epochs=10", "training.batch_words=6")
     assert adapt_to_small_data(enough, small) == (enough, small)
+
+
+@pytest.mark.parametrize(("rho", "expected"), [(0.5, 0.5), (0.0, 0.0)])
+def test_a_model_of_small_data_does_not_pass_on_its_small_batches(settings, tmp_path, rho, expected):
+    small = make_corpus(make_documents(100), make_documents(10), seed=1)
+    usual = settings("training.epochs=10", "training.batch_words=2000", f"training.rho={rho}")
+    adapted, _ = adapt_to_small_data(usual, small)
+    for given in (adapted, usual):
+        (tmp_path / "config.toml").write_text(given.to_toml(), encoding="utf-8")
+        training = load_init_settings(tmp_path).training
+        assert (training.epochs, training.batch_words, training.rho) == (10, 2000, expected)
 
 
 # Batches
