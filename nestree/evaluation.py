@@ -80,7 +80,7 @@ def check_alignment(gold: Sequence[Sentence], predicted: Sequence[Sentence]) -> 
     n, first = len(shorter), longer[len(shorter)]
     raise DataError(
         f"{names[0]} ends after {n} sentence{'' if n == 1 else 's'}, {names[1]} has {len(longer)}; the first that is "
-        f"missing is {sentence_name(n + 1, first)}: {first}. {remedy}"
+        f"missing is {sentence_name(n + 1, first)}, {str(first)!r}. {remedy}"
     )
 
 

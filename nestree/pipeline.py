@@ -204,6 +204,12 @@ class Pipeline:
         if self.worker_pool:
             self.worker_pool.close()
 
+    def __enter__(self) -> "Pipeline":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def __repr__(self) -> str:
         precision = self.inference_precision
         if self.inference_model is self.int8_model:

@@ -82,7 +82,8 @@ class Service:
         in_utf8 = charset is None or charset[1] in ("utf-8", "utf8", "us-ascii")
         kind = given.partition(";")[0].strip()
         if kind != "application/json" or not in_utf8 or "content-encoding" in request.headers:
-            message = f"The body is {given[:100] or 'of no type'}; send uncompressed application/json in UTF-8."
+            compressed = "compressed " * ("content-encoding" in request.headers)
+            message = f"The body is {compressed}{given[:100] or 'of no type'}; send plain application/json in UTF-8."
             raise ApiError(415, "wrong_content_type", message)
         try:
             async with asyncio.timeout(self.options.timeout):

@@ -523,7 +523,7 @@ def test_worker_processes_find_the_same(model, ner):
         return {(k, e.span, e.label): e.score for k, s in enumerate(found) for e in s.entities}
 
     expected = pytest.approx(scores(ner), abs=1e-5)  # the number of threads decides how sums are rounded
-    try:
+    with workers:
         assert scores(workers) == expected
         process = next(iter(workers.worker_pool.pool._processes.values()))
         process.kill()
@@ -531,8 +531,7 @@ def test_worker_processes_find_the_same(model, ner):
         with pytest.raises(NestreeError, match="use fewer workers"):
             workers.words(words)
         assert scores(workers) == expected  # with new processes
-    finally:
-        workers.close()
+    assert workers.worker_pool.pool is None
     with pytest.raises(InputError, match="workers is -1"):
         Pipeline(model, workers=-1)
 
