@@ -238,8 +238,8 @@ def corpus(*texts, ids=False):
         (corpus("a b . c d", "e"), corpus("a b .", "c d e"), "sentence 1, word 4", "--sentences"),
         (corpus("a b", "c d", "e"), corpus("a b", "e", "c d"), "sentence 2, word 1", "bring both into the same order"),
         (corpus("a b"), corpus("a c"), "sentence 1, word 2: gold has 'b', predicted has 'c'", "for this gold file"),
-        (corpus("a b", "c", "d e", ids=True), corpus("a b"), "sentence 2 (s1): c", "Predict the whole gold file"),
-        (corpus("a b", "c"), corpus("a b", "c", "d"), "sentence 3: d", "the file that was predicted"),
+        (corpus("a b", "c", "d e", ids=True), corpus("a b"), "sentence 2 (s1), 'c'", "Predict the whole gold file"),
+        (corpus("a b", "c"), corpus("a b", "c", "d"), "sentence 3, 'd'", "the file that was predicted"),
         ([], [], "no sentences to score", "Name a gold file that has some"),
     ],
 )  # fmt: skip
