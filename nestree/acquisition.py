@@ -17,6 +17,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 
 from nestree.data import formats
+from nestree.data.formats.text import is_text_name
 from nestree.decoding import Prediction
 from nestree.decoding.constraints import as_int
 from nestree.decoding.uncertainty import CRITERIA
@@ -24,7 +25,7 @@ from nestree.errors import InputError, plural
 from nestree.model import OnnxRecognizer
 from nestree.nn.int8 import unavailable_reason
 from nestree.pipeline import Pipeline, PredictOptions, default_batch_words, load, predict, predict_windows
-from nestree.types import Document, Entity, Sentence, Span
+from nestree.types import Document, Entity, Sentence, Span, round_probability
 
 DIVERSITIES = ("none", "k-center", "k-means")
 UNITS = ("sentence", "document")
@@ -287,7 +288,9 @@ def load_fast(model: str | Path | None, device: str) -> Pipeline:
 def read_pool(pool: Pool, pipeline: Pipeline) -> Iterator[Document]:
     """The documents of a pool; texts are split as the model splits them."""
     if isinstance(pool, str | Path):
-        pool = formats.read(pool, text_rules=pipeline.model.text_rules._asdict())
+        path = Path(pool)
+        format = "text" if is_text_name(path) and path.is_file() else None
+        pool = formats.read(path, format, text_rules=pipeline.model.text_rules._asdict())
     for item in pool:
         if isinstance(item, str):
             yield pipeline.split(item)
@@ -469,7 +472,8 @@ def json_questions(document: Document) -> Document:
     """A document of `ask` as JSON lines hold it: questions by words, with a place for the answer."""
     (sentence,) = document.sentences
     questions = [
-        {"start": e.start, "end": e.end, "label": e.label, "score": e.score, "answer": None} for e in sentence.entities
+        {"start": e.start, "end": e.end, "label": e.label, "score": round_probability(e.score), "answer": None}
+        for e in sentence.entities
     ]
     extra = {key: value for key, value in document.extra.items() if key != "questions"}
     open_sentence = replace(sentence, entities=(), extra={**sentence.extra, "questions": questions})

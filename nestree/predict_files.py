@@ -372,14 +372,14 @@ def parse_resume_log(text: str, path: Path | str, folder: Path | str, how: Value
     except (IndexError, KeyError, TypeError):
         raise InputError(f"{path} is not a log of predictions. Give a new name for the folder.") from None
 
-    def show(value: Any) -> str:
-        return "as usual" if value is None else json.dumps(value, ensure_ascii=False, allow_nan=False)
+    def show(key: str, value: Any) -> str:
+        return f"without {key}" if value is None else f"with {key} {json.dumps(value, ensure_ascii=False)}"
 
     for key in sorted({*before, *how}):
         if before.get(key) != how.get(key):
             raise InputError(
-                f"{folder} was begun with {key} {show(before.get(key))}, and now {key} is {show(how.get(key))}. "
-                "To continue, use the same; otherwise give a new name."
+                f"{folder} was begun {show(key, before.get(key))}, and is continued {show(key, how.get(key))}. "
+                "Use the same as before, or give a new name."
             )
     return done
 

@@ -199,6 +199,12 @@ def test_documents_are_ranked_as_a_whole(model, pool):
         assert value == pytest.approx(total / (len(document.words) + 3 * acquisition.EXTRA_WORDS), abs=1e-4)
 
 
+def test_a_file_of_text_is_a_pool(model, tmp_path):
+    text = write_text(tmp_path / "pool.txt", "She left Oslo.\n\nHe met the mayor of Lisbon.\n")
+    found = select(text, model=model, budget=100)
+    assert sorted(d.text for d in found.documents) == ["He met the mayor of Lisbon.", "She left Oslo."]
+
+
 def test_long_sentences_are_measured_in_windows(model):
     long = Sentence([WORDS[k % len(WORDS)] for k in range(300)])
     short = Sentence(["Lisbon"])

@@ -254,7 +254,7 @@ def adapt_to_small_data(settings: Settings, corpus: Corpus, epochs: int | None =
     updates = epochs * passes * math.ceil(words / batch_words / training.gradient_accumulation)
     of_passes = f" of {passes} passes over the data" if passes > 1 else ""
     note = (
-        f"small training set ({words:,} words): about {updates:,} updates, in {epochs} epoch{'s' * (epochs > 1)}"
+        f"small training set ({words:,} words): about {plural(updates, 'update')}, in {plural(epochs, 'epoch')}"
         f"{of_passes} with batches of {batch_words} words instead of {training.epochs} with {training.batch_words}"
         f"{lower_rho}. To decide yourself, set training.batch_words."
     )

@@ -62,7 +62,7 @@ def test_killed_in_the_middle_and_resumed(s3, tiny_model, tmp_path):
     assert found[1] == pytest.approx(expected[1], abs=1e-5)  # a forked process rounds differently
     assert "of 24 files" in said
     assert "(24 done before)" in succeed(*arguments, "--resume").stderr
-    assert f"{url} was begun with --batch-words 10, and now" in refuse(*arguments[:-1], "11", "--resume")
+    assert f"{url} was begun with --batch-words 10, and is continued with" in refuse(*arguments[:-1], "11", "--resume")
 
 
 def test_resuming_predicts_what_is_new_changed_or_deleted(s3, tiny_model, tmp_path, monkeypatch):

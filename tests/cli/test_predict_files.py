@@ -172,7 +172,7 @@ def test_what_changed_is_done_again_and_what_differs_is_refused(tiny_model, tmp_
     again = ["predict", source, "--out", out, "--resume", "--device", "cpu", "--model"]
     done = nestree(*again, tiny_model, "--threshold", "0.3")
     assert done.exit_code == 2
-    assert "was begun with --threshold as usual, and now --threshold is 0.3" in done.stderr
+    assert "was begun without --threshold, and is continued with --threshold 0.3." in done.stderr
     other = tmp_path / "other"
     shutil.copytree(tiny_model, other)
     (other / checkpoint.MANIFEST).unlink()

@@ -20,7 +20,7 @@ WORDS = ["the", "mayor", "of", "Lisbon", "met", "police", "in", "Oslo"]
 
 def questions(*spans: tuple[int, int, str]) -> Document:
     unit = Unit(Document((Sentence(WORDS),), None, "d1"), [Sentence(WORDS)], "key")
-    return ask([Question(unit, 0, Entity(i, j, l, None, 0.5), 0.1) for i, j, l in spans], Selection())[0]
+    return ask([Question(unit, 0, Entity(i, j, l, None, 1 / 3), 0.1) for i, j, l in spans], Selection())[0]
 
 
 def known_and_forbidden(sentence: Sentence) -> tuple:
@@ -45,6 +45,7 @@ def test_answers_in_json_lines_become_known_and_forbidden_spans(tmp_path):
     write([asked], path, "jsonl")
     record = json.loads(path.read_text())
     assert [q["answer"] for q in record["questions"]] == [None] * 4
+    assert record["questions"][0]["score"] == 0.333333
     (untouched,) = read(path)
     assert untouched.sentences[0].entities == untouched.sentences[0].forbidden == ()
     assert len(untouched.sentences[0].extra["questions"]) == 4
