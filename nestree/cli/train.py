@@ -420,7 +420,7 @@ def experiment(
     groups = experiment.group_results(specs)
     if format == "json":
         print_json([group.as_json() for group in groups])
-    else:
+    elif groups:
         print_rows(experiment.table(groups), format)
     if failed:
         print_line(f"\n{len(failed)} of {len(specs)} runs failed:")

@@ -208,6 +208,13 @@ def test_the_command_shows_the_table(data, stubs, tmp_path):
     assert "| toy | default | 2 |" in nestree(*arguments, "--format", "markdown").stdout
 
 
+def test_there_is_no_table_if_every_run_failed(data, stubs, tmp_path):
+    arguments = ["--data", f"toy={data}", "--config", "ablation/12-joint", "--seeds", "2"]
+    done = nestree("experiment", tmp_path / "out", *arguments)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "1 of 1 runs failed" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
