@@ -176,20 +176,21 @@ def add_routes(app: FastAPI, service: "Service") -> None:
     async def label_studio_predict(request: Request) -> Any:
         """Predict tasks. Regions that are drawn already (params.context.result) are known entities.
 
-        All other entities are predicted given these, and do not contain them again.
+        All other entities are predicted given these, and do not contain them again. A task without a text gets an
+        empty prediction.
         """
         body = await service.read_json(request, PredictRequest)
         context = (body.params or {}).get("context") or {}
         regions = context.get("result") if isinstance(context, dict) else None
         control = parse_config(body.label_config, service.queue.get_pipeline().model.labels)
-        texts: list[Any] = []
+        texts: list[str] = []
         for number, task in enumerate(body.tasks):
             data = task.get("data")
-            texts.append(data.get(control.field) if isinstance(data, dict) else None)
-            if not isinstance(texts[-1], str):
-                raise InputError(
-                    f"tasks[{number}].data has no text called {control.field!r}, which the labeling config shows."
-                )
+            text = data.get(control.field) if isinstance(data, dict) else None
+            if not isinstance(text, str):  # the other tasks are predicted all the same
+                place, field = f"tasks[{number}] of Label Studio (id {task.get('id')!r:.40})", control.field
+                log.warning("%s has no text called %r, and gets an empty prediction. Correct its data.", place, field)
+            texts.append(text if isinstance(text, str) else "")
         known = [known_spans(regions, text, control) for text in texts]
         documents = await service.predict(request, texts, known, trees=False)
         predictions = [

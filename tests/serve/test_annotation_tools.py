@@ -118,11 +118,16 @@ def test_odd_contexts_are_ignored(client: TestClient, context):
     assert predict(client, task(), context=context) == predict(client, task())
 
 
+@pytest.mark.parametrize("data", [None, {}, {"text": TEXT}, {"body": None}, {"body": 7}])
+def test_a_task_without_a_text_gets_an_empty_prediction(client: TestClient, caplog, data):
+    context = {"result": [region(0, 2, "Per")]}
+    before, empty, after = predict(client, task(), {**task(id=7), "data": data}, task(), context=context)
+    assert [before, after] == predict(client, task(), context=context) * 2
+    assert (empty["result"], empty["score"]) == ([], 0.0)
+    assert "tasks[1] of Label Studio (id 7) has no text called 'body'" in caplog.text
+
+
 def test_wrong_requests_and_events_that_are_ignored(client: TestClient):
-    bad = task()
-    bad["data"] = {"text": TEXT}
-    response = post(client, predict_request(task(), bad), "/label-studio/predict")
-    assert "tasks[1].data has no text called 'body'" in error_of(response, 422, "invalid")
     context = {"result": [{"type": "labels", "from_name": "ner", "value": {"start": "x", "labels": ["Per"]}}]}
     error_of(post(client, predict_request(task(), context=context), "/label-studio/predict"), 422, "invalid")
     error_of(post(client, {"tasks": 7}, "/label-studio/predict"), 422, "invalid")
