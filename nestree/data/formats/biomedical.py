@@ -242,7 +242,10 @@ def write_bioc(
             return common.dump_json(record, place)
         text = bioc_to_xml("document", record)
         if character := NOT_IN_XML.search(text):
-            raise DataError(f"{place}: XML cannot hold {character[0]!r}. Write BioC as JSON instead, kind=json.")
+            raise DataError(
+                f"{place}: XML cannot hold {character[0]!r}. Write BioC as JSON instead, with --write kind=json (in "
+                "Python, kind='json')."
+            )
         return text
 
     losses = common.report_losses(documents, "bioc", report)

@@ -88,7 +88,7 @@ def test_passages_are_written_as_they_were_read_and_the_library_agrees(tmp_path)
 
 def test_what_xml_cannot_hold_is_said_and_json_can(tmp_path):
     strange = [Document((Sentence(("a\x00b",), (Entity(0, 1, "A"),)),))]
-    with pytest.raises(DataError, match=r"a.xml, document 1: .*Write BioC as JSON instead"):
+    with pytest.raises(DataError, match=r"a.xml, document 1: .*Write BioC as JSON instead, with --write kind=json"):
         write(strange, tmp_path / "a.xml", "bioc")
     assert list(tmp_path.iterdir()) == []
     write(strange, tmp_path / "a.xml", "bioc", kind="json")
