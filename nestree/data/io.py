@@ -352,8 +352,9 @@ def parse_json(text: str, place: str) -> Any:
     except json.JSONDecodeError as why:
         line = f"line {why.lineno}, " if "\n" in text.strip() else ""
         what = why.msg.removesuffix(" at")
+        advice = " Write one whole object a line." if text and why.pos >= len(text.rstrip()) else ""
         raise DataError(
-            f"{place}: this is not JSON: {what} at {line}character {why.colno}: {excerpt(text, why.pos)}."
+            f"{place}: this is not JSON: {what} at {line}character {why.colno}: {excerpt(text, why.pos)}.{advice}"
         ) from None
     except (ValueError, RecursionError) as why:
         raise DataError(f"{place}: this is not JSON that can be read: {why}.") from None

@@ -112,6 +112,8 @@ def test_lines_longer_than_the_limit(tmp_path):
         ('{"a": "\\ud800"}', "half of a surrogate pair"),
         ("1" * 5000, "not JSON that can be read"),
         ("", "this is not JSON"),
+        ("{", r"character 2: '\{'\. Write one whole object a line\."),
+        ('{"text": "in Rome", "entities": [', r"\. Write one whole object a line\."),
     ],
 )
 def test_invalid_json(text, expected):
