@@ -214,7 +214,10 @@ def read_values(recipe: str | Path, folder: Path, chain: list[Path]) -> dict[str
     place = f"base of {chain[-1]}: {recipe}" if chain else str(recipe)
     try:
         text = path.read_text(encoding="utf-8-sig")  # some editors write a byte order mark
-    except (OSError, UnicodeDecodeError) as why:
+    except UnicodeDecodeError as why:
+        line, byte = why.object.count(b"\n", 0, why.start) + 1, why.object[why.start]
+        raise ConfigError(f"{place}:{line}: byte {byte:#04x} is not UTF-8. Convert the file to UTF-8.") from why
+    except OSError as why:
         names, name = recipe_names(), str(recipe).removesuffix(".toml")
         near = [known for known in names if f"/{known}".endswith(f"/{name}")]
         near += [f"{recipe}.toml"] if (folder / f"{recipe}.toml").is_file() else []

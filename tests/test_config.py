@@ -208,8 +208,10 @@ def test_recipes_by_almost_their_names(tmp_path, monkeypatch, recipe, meant):
 
 
 def test_files_that_cannot_be_read(tmp_path):
-    (tmp_path / "mine.toml").write_bytes(b"\xff\xfe")
-    for name in (tmp_path / "mine.toml", tmp_path, "defualt"):
+    (tmp_path / "mine.toml").write_bytes('base = "default"\n# Müller\n'.encode("latin-1"))
+    with pytest.raises(ConfigError, match=r"mine\.toml:2: byte 0xfc is not UTF-8\. Convert the file to UTF-8\."):
+        Settings.read(tmp_path / "mine.toml")
+    for name in (tmp_path, "defualt"):
         with pytest.raises(ConfigError, match=r"neither a TOML file .* The recipes are .*default, paper"):
             Settings.read(name)
 
