@@ -183,14 +183,18 @@ def add_routes(app: FastAPI, service: "Service") -> None:
         context = (body.params or {}).get("context") or {}
         regions = context.get("result") if isinstance(context, dict) else None
         control = parse_config(body.label_config, service.queue.get_pipeline().model.labels)
-        texts: list[str] = []
-        for number, task in enumerate(body.tasks):
-            data = task.get("data")
-            text = data.get(control.field) if isinstance(data, dict) else None
-            if not isinstance(text, str):  # the other tasks are predicted all the same
-                place, field = f"tasks[{number}] of Label Studio (id {task.get('id')!r:.40})", control.field
-                log.warning("%s has no text called %r, and gets an empty prediction. Correct its data.", place, field)
-            texts.append(text if isinstance(text, str) else "")
+        data = [task.get("data") for task in body.tasks]
+        found = [each.get(control.field) if isinstance(each, dict) else None for each in data]
+        texts = [text if isinstance(text, str) else "" for text in found]
+        missing = [number for number, text in enumerate(found) if not isinstance(text, str)]
+        if missing:
+            message = (
+                f"tasks[{missing[0]}].data has no text called {control.field!r}, which the labeling config shows; this "
+                f"is so for {len(missing)} of {len(texts)} tasks. Correct the data, or the config."
+            )
+            if len(missing) == len(texts):
+                raise InputError(message)
+            log.warning("Label Studio: %s", message)
         known = [known_spans(regions, text, control) for text in texts]
         documents = await service.predict(request, texts, known, trees=False)
         predictions = [

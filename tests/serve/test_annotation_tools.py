@@ -124,7 +124,11 @@ def test_a_task_without_a_text_gets_an_empty_prediction(client: TestClient, capl
     before, empty, after = predict(client, task(), {**task(id=7), "data": data}, task(), context=context)
     assert [before, after] == predict(client, task(), context=context) * 2
     assert (empty["result"], empty["score"]) == ([], 0.0)
-    assert "tasks[1] of Label Studio (id 7) has no text called 'body'" in caplog.text
+    assert (
+        "tasks[1].data has no text called 'body', which the labeling config shows; this is so for 1 of 3" in caplog.text
+    )
+    response = post(client, predict_request({**task(), "data": data}), "/label-studio/predict")
+    assert "tasks[0].data has no text called 'body'" in error_of(response, 422, "invalid")
 
 
 def test_wrong_requests_and_events_that_are_ignored(client: TestClient):
