@@ -233,6 +233,10 @@ class Group:
         return {"data": self.data, "recipe": self.recipe, "seeds": self.seeds, **columns}
 
 
+# The columns of the table, in their order; some runs lack some of them.
+COLUMNS = (*(f"{part} {score}" for part in ("dev", "test") for score in ("P", "R", "F1", "heads")), "epoch s")
+
+
 def scores_of(spec: RunSpec) -> dict[str, float]:
     """The columns of the table for one run: scores in per cent, times in seconds."""
     scores: dict[str, Any] = json.loads(RunDir(spec.folder).scores.read_text(encoding="utf-8"))
@@ -263,7 +267,7 @@ def group_results(specs: Iterable[RunSpec]) -> list[Group]:
 
 def table(groups: Sequence[Group]) -> list[list[str]]:
     """A header, and for each group a row of means and standard deviations over seeds."""
-    names = list(dict.fromkeys(name for group in groups for name in group.values))
+    names = [name for name in COLUMNS if any(name in group.values for group in groups)]
     rows = [["data", "recipe", "seeds", *names]]
     for group in groups:
         cells = [mean_and_deviation(group.values.get(name, [])) for name in names]
