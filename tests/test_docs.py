@@ -94,7 +94,7 @@ ECHO = (
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_commands_have_these_options(page, tmp_path):
     program = typer.main.get_command(app)
-    for block in re.findall(r"^```sh\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
+    for block in re.findall(r"^```(?:ba)?sh\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
         script = ["/bin/bash", "-c", ECHO + re.sub(r"^\$ ", "", block, flags=re.MULTILINE)]
         called = subprocess.run(script, cwd=tmp_path, env={"PATH": ""}, capture_output=True, text=True).stdout
         for line in called.splitlines():

@@ -85,11 +85,12 @@ def detect_text(source: Path) -> str | None:
     """`text` for standard input that is not JSON, a .txt file without annotations beside it, a folder of .txt files."""
     from nestree.data.formats import detect_stdin
     from nestree.data.formats.text import is_text_name
+    from nestree.data.io import list_files
 
     if str(source) == "-":
         return detect_stdin()
     if source.is_dir():
-        paths = [path for path in source.iterdir() if not path.name.startswith(".")]
+        paths = list_files(source)
         return "text" if paths and all(map(is_text_name, paths)) else None
     annotated = source.with_suffix(".ann").exists()
     return "text" if is_text_name(source) and source.is_file() and not annotated else None

@@ -234,6 +234,10 @@ class Group:
         return {"data": self.data, "recipe": self.recipe, "seeds": self.seeds, **columns}
 
 
+# The columns of the table, in their order; some runs lack some of them.
+COLUMNS = (*(f"{part} {score}" for part in ("dev", "test") for score in ("P", "R", "F1", "heads")), "epoch s")
+
+
 def scores_of(spec: RunSpec) -> dict[str, float]:
     """The columns of the table for one run: scores in per cent, times in seconds."""
     scores: dict[str, Any] = json.loads(RunDir(spec.folder).scores.read_text(encoding="utf-8"))

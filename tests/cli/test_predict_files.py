@@ -29,8 +29,9 @@ def many_files(folder: Path, count: int = 24) -> Path:
     return folder / "many"
 
 
-def run_slowly(*arguments: object) -> None:
+def run_slowly(environment: dict[str, str], *arguments: object) -> None:
     """The command, in a process of its own, slow enough to be killed in the middle."""
+    os.environ.update(environment)  # the fork server may have been started by another test, with other variables
     collate = Recognizer.collate_words
 
     def slow(self, sentences):
@@ -53,7 +54,7 @@ def start_slowly(model: Path, source: Path, out: object) -> multiprocessing.Proc
     """A process that predicts slowly into this folder."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.training.runs"])
-    process = context.Process(target=run_slowly, args=command(model, source, out))
+    process = context.Process(target=run_slowly, args=(dict(os.environ), *command(model, source, out)))
     process.start()
     return process
 

@@ -104,6 +104,9 @@ def test_a_model_predicts_texts(tiny_model, tmp_path):
     assert both.stdout == done.stdout + "\n" + done.stdout.replace("a\n", "b\n", 1)
     mixed = refuse("show", first, EXAMPLES / "dev.jsonl")
     assert mixed == "some of the files are plain text, others are annotated. Show them with two commands."
+    (tmp_path / "texts" / "of").mkdir(parents=True)
+    write_text(tmp_path / "texts" / "of" / "a.txt", text)
+    assert run(tmp_path / "texts", "--model", tiny_model).stdout.endswith(done.stdout.removeprefix("a\n"))
     piped = run("-", "--model", tiny_model, stdin=text)
     assert piped.stdout == done.stdout.removeprefix("a\n")
     assert "root" in run("-", "--model", tiny_model, "--tree", stdin=text).stdout

@@ -258,6 +258,10 @@ def test_columns_keep_their_order_if_some_data_has_no_test_part():
 
 
 def test_a_column_that_some_seeds_lack_says_so():
-    group = Group("gum", "default", [1, 2], {"dev F1": [80.0, 81.0], "dev heads": [None, 90.0]})
+    values = {"dev F1": [80.0, 81.0], "epoch s": [3.0, 3.0], "dev heads": [None, 90.0]}
+    group = Group("gum", "default", [1, 2], values)
     assert group.as_json()["dev heads"] == {"mean": 90.0, "deviation": None, "values": [None, 90.0]}
-    assert table([group])[1][3:] == ["80.50 ± 0.71", "90.00 (1 of 2 seeds)"]
+    assert [row[3:] for row in table([group])] == [
+        ["dev F1", "dev heads", "epoch s"],
+        ["80.50 ± 0.71", "90.00 (1 of 2 seeds)", "3.00 ± 0.00"],
+    ]
