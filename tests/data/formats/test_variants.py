@@ -178,6 +178,14 @@ def test_files_of_a_folder_that_may_be_listed_only_cannot_be_read(tmp_path):
         (tmp_path / "in").chmod(0o755)
 
 
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may do everything")
+def test_other_folders_beside_a_table_and_its_texts_do_not_matter(tmp_path):
+    write_text(tmp_path / "d.txt", "Rome")
+    table = write_text(tmp_path / "a.csv", "doc_id,start,end,label\nd,0,4,city\n")
+    (tmp_path / "secret").mkdir(0)
+    assert len(io.read(table)) == 1
+
+
 def test_masked_words_of_gum_are_reported(tmp_path):
     line = "{0}\t_\t_\tNOUN\t_\t_\t0\troot\t_\t_\n"
     path = write_text(tmp_path / "a.conllu", "# newdoc id = d\n" + line.format(1) + line.format(2) + "\n")
