@@ -98,10 +98,10 @@ def document_id(name: str) -> str:
 def strip_suffix(name: str) -> str:
     """The name of a file without its ending.
 
-    >>> strip_suffix("news/a.b.txt.gz"), strip_suffix("README"), strip_suffix(".txt")
-    ('news/a.b', 'README', '.txt')
+    >>> strip_suffix("news/a.b.txt.gz"), strip_suffix("A.TXT.GZ"), strip_suffix("README"), strip_suffix(".txt")
+    ('news/a.b', 'A', 'README', '.txt')
     """
-    for _ in range(2 if name.endswith(".gz") else 1):
+    for _ in range(2 if name.lower().endswith(".gz") else 1):
         folder, slash, last = name.rpartition("/")
         name = folder + slash + (Path(last).stem if last else last)
     return name
