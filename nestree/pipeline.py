@@ -1024,13 +1024,14 @@ class WorkerPool:
         try:
             with self.lock:
                 self.pool = pool = self.pool or self.start()
+                first_task = self.first_task
                 futures = [pool.submit(predict_in_worker, self.arguments, batch) for batch in batches]
             yield from results_in_order(futures)
         except BrokenProcessPool:
             with self.lock:
-                had_started = self.first_task.done() and self.first_task.exception() is None
                 if self.pool is pool:
                     self.close()
+            had_started = first_task.exception() is None
             raise (NestreeError if had_started else WorkerStartError)(WORKER_ENDED) from None
 
     def start(self) -> ProcessPoolExecutor:

@@ -388,10 +388,10 @@ def signature(path: Path) -> list[int]:
     """Size, modification time and number of files: what changes with a file or folder; zeros if it is gone."""
     try:
         files = list_files(path) if path.is_dir() else [path]
-        states = [file.stat() for file in files]
+        states = [file.stat() for file in files if file.exists()]  # not of links to nothing
     except OSError:
         return [0, 0, 0]
-    return [sum(s.st_size for s in states), max((s.st_mtime_ns for s in states), default=0), len(files)]
+    return [sum(s.st_size for s in states), max((s.st_mtime_ns for s in states), default=0), len(states)]
 
 
 def fingerprint(folder: Path) -> str:

@@ -249,8 +249,9 @@ def list_files(folder: Path) -> list[Path]:
         seen.add(real)
         visible = (name for name in folders if not name.startswith("."))
         folders[:] = sorted(visible, key=lambda name: (os.path.islink(os.path.join(parent, name)), name))
-        paths = (Path(parent, name) for name in names if not name.startswith("."))
-        files += [path for path in paths if path.is_file() or not path.exists()]
+        paths = (os.path.join(parent, name) for name in names if not name.startswith("."))
+        # Not Path.is_file: before Python 3.14, it raises in a folder whose files may not be opened.
+        files += [Path(path) for path in paths if os.path.isfile(path) or not os.path.exists(path)]
     return sorted(files)
 
 

@@ -192,6 +192,15 @@ def test_a_folder_in_which_nothing_was_done_is_no_beginning(tiny_model, tmp_path
     assert list(read_folder(tmp_path / "out")) == ["a.jsonl", "b/a.jsonl", "c.jsonl"]
 
 
+def test_the_signature_of_a_folder_changes_with_its_files_whatever_else_is_in_it(tmp_path):
+    (tmp_path / "README").symlink_to(tmp_path / "nowhere")
+    path = write_text(tmp_path / "a.ann", "")
+    before = predict_files.signature(tmp_path)
+    path.write_text("T1\tPER 0 3\tAnn\n")
+    assert before[2] == 1
+    assert predict_files.signature(tmp_path) != before
+
+
 def test_what_is_bad_is_named_and_skipped_if_wished(tiny_model, tmp_path, collated):
     read = []
     source, out = folder_of_texts(tmp_path), tmp_path / "out"

@@ -36,7 +36,10 @@ def test_documents_that_a_format_has_no_place_for_are_counted(tmp_path):
 def test_the_input_is_not_overwritten(tmp_path):
     path = write_bytes(tmp_path / "a.jsonl", COUNTED.read_bytes())
     (tmp_path / "link.jsonl").symlink_to(path)
-    for source, target in [(path, path), (path, tmp_path / "link.jsonl"), (tmp_path, path), (tmp_path, tmp_path)]:
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked" / "folder").symlink_to(tmp_path)
+    pairs = [(path, path), (path, tmp_path / "link.jsonl"), (tmp_path, path), (tmp_path, tmp_path)]
+    for source, target in [*pairs, (tmp_path / "linked", path)]:
         message = f"^{re.escape(str(target))} is the input. Write to another file.$"
         with pytest.raises(InputError, match=message):
             convert(source, target, "jsonl", "jsonl", skip_bad=True)

@@ -448,10 +448,7 @@ def sentence_range(path: Path, part: str) -> range:
 
 def parse_genia_articles(path: Path, report: ConversionReport) -> Iterator[AnnotatedText]:
     """The articles of a file, or of all files of a folder: extra["sentences"] has texts with all their `cons`."""
-    files = sorted(path.glob("*.xml")) if path.is_dir() else [path]
-    if not files:
-        raise DataError(f"{path} holds no .xml file. GENIA is one XML file, or a folder of them.")
-    for file in files:
+    for file in common.find_files(path, "*.xml", "GENIA is one XML file, or a folder of them."):
         with common.skip_bad(report):
             yield from parse_genia_file(file, report)
 

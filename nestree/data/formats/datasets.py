@@ -21,7 +21,7 @@ from nestree.data.alignment import AnnotatedText
 from nestree.data.formats import common, jsonl
 from nestree.data.formats.columns import decode_tags, is_cell
 from nestree.data.formats.common import Record
-from nestree.data.io import STDIO, ConversionReport, atomic_path, optional_import
+from nestree.data.io import STDIO, ConversionReport, atomic_path, list_files, optional_import
 from nestree.errors import DataError, InputError
 from nestree.types import Document, Sentence
 
@@ -111,7 +111,7 @@ def find_splits(path: Path) -> dict[str, list[Path]]:
     if (path / "dataset_dict.json").exists() or folders:
         return {folder.name: [folder] for folder in folders}
     splits: dict[str, list[Path]] = {}
-    for file in sorted(path.rglob("*.parquet")):
+    for file in [file for file in list_files(path) if file.suffix == ".parquet"]:
         name = PARQUET_NAME.fullmatch(file.name)
         splits.setdefault(name[1] if name else file.stem, []).append(file)
     return splits

@@ -251,14 +251,16 @@ def read_csv(path: Path, report: ConversionReport, *, texts: str = "") -> Iterat
     texts: the folder of the texts, ID.txt each, in it or in folders in it; if it is not given, that of the table.
     """
     folder = Path(texts) if texts else path.parent
-    found: dict[str, list[Path]] = {}  # by all ends of their paths, x/y/a.txt by x/y/a, y/a and a
-    for file in [file for file in list_files(folder) if file.suffix == ".txt"]:
-        parts = file.relative_to(folder).with_suffix("").parts
-        for k in range(len(parts)):
-            found.setdefault("/".join(parts[k:]), []).append(file)
     rows: dict[str, list[tuple[str, dict[str, str]]]] = {}  # of each document
     for place, row in parse_csv_rows(path):
         rows.setdefault(row.get("doc_id") or "", []).append((place, row))
+    found = {file.stem: [file] for file in folder.glob("*.txt") if file.is_file()}
+    if not rows.keys() <= found.keys():  # by all ends of their paths, x/y/a.txt by x/y/a, y/a and a
+        found = {}
+        for file in [file for file in list_files(folder) if file.suffix == ".txt"]:
+            parts = file.relative_to(folder).with_suffix("").parts
+            for k in range(len(parts)):
+                found.setdefault("/".join(parts[k:]), []).append(file)
     for id, of_document in rows.items():
         with common.skip_bad(report):
             files = found.get(id, [])

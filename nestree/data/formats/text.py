@@ -98,10 +98,10 @@ def document_id(name: str) -> str:
 def strip_suffix(name: str) -> str:
     """The name of a file without its ending.
 
-    >>> strip_suffix("news/a.b.txt.gz"), strip_suffix("README"), strip_suffix(".txt")
-    ('news/a.b', 'README', '.txt')
+    >>> strip_suffix("news/a.b.txt.gz"), strip_suffix("A.TXT.GZ"), strip_suffix("README"), strip_suffix(".txt")
+    ('news/a.b', 'A', 'README', '.txt')
     """
-    for _ in range(2 if name.endswith(".gz") else 1):
+    for _ in range(2 if name.lower().endswith(".gz") else 1):
         folder, slash, last = name.rpartition("/")
         name = folder + slash + (Path(last).stem if last else last)
     return name
@@ -112,29 +112,27 @@ def split_bytes(file: BinaryIO, longest: int) -> Iterator[tuple[bytes, bool]]:
 
     What is read ahead counts as progress only when its part is yielded.
     """
-    callback, ahead = on_progress.get(), [0]
+    report, ahead = on_progress.get() or (lambda count: None), 0  # ahead: before decompression
 
-    def read(size: int) -> bytes:
-        with report_progress(ahead.append):
-            return file.read(size)
+    def count_ahead(count: int) -> None:
+        nonlocal ahead
+        ahead += count
 
-    def report(share: float) -> None:
-        done = round(share * sum(ahead))
-        ahead.append(-done)
-        if callback:
-            callback(done)
-
-    buffer = read(longest + 1)
+    with report_progress(count_ahead):
+        buffer = file.read(longest + 1)
     if len(buffer) <= longest:
-        report(1)
+        report(ahead)
         yield buffer, True
         return
     size = min(PART_BYTES, longest)
     while buffer:
         if len(buffer) <= size:
-            buffer += read(size)
+            with report_progress(count_ahead):
+                buffer += file.read(size)
         end = find_border(buffer, size) if len(buffer) > size else len(buffer)
-        report(end / len(buffer))
+        done = ahead * end // len(buffer)
+        ahead -= done
+        report(done)
         yield buffer[:end], False
         buffer = buffer[end:]
 

@@ -210,6 +210,7 @@ def test_a_bad_file_of_a_folder_is_skipped(tmp_path):
     good = FIXTURES.joinpath("genia.xml").read_text()
     (tmp_path / "a.xml").write_text(good[:900])
     (tmp_path / "b.xml").write_text(good)
+    (tmp_path / "._b.xml").write_bytes(b"\0\5\x16\7")  # as macOS leaves in archives
     found, report = documents(tmp_path, "genia", skip_bad=True)
     assert len(found) >= 2
     assert len(report.skipped) == 1

@@ -116,6 +116,11 @@ def test_a_folder_of_parquet_files_has_the_splits_of_their_names(tmp_path):
     folder.mkdir(parents=True)
     for name in ("train-00000-of-00002", "train-00001-of-00002", "test-00000-of-00001-abc"):
         tagged(ner_tags=[1, 0, 0, 0, 0]).to_parquet(folder / f"{name}.parquet")
+    (folder / "._train-00000-of-00002.parquet").write_bytes(b"\0\5\x16\7")  # as macOS leaves in archives
+    (folder / "test-00000-of-00001-abc.parquet").rename(tmp_path / "test.parquet")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "test.parquet").rename(tmp_path / "elsewhere" / "test.parquet")
+    (folder / "link").symlink_to(tmp_path / "elsewhere")
     assert len(documents(tmp_path / "d", split="train")[0]) == 2
     assert len(documents(tmp_path / "d", split="test")[0]) == 1
 

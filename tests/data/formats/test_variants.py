@@ -3,6 +3,7 @@
 import csv
 import gzip
 import json
+import os
 import shutil
 
 import pytest
@@ -163,6 +164,26 @@ def test_linked_folders_are_read_once_and_hidden_files_are_not(tmp_path, format,
     (tmp_path / "data" / f"missing{suffixes[-1]}").symlink_to(tmp_path / "nowhere")  # as of data that is not fetched
     with pytest.raises(DataError, match="missing"):
         io.read(tmp_path / "data", format)
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may do everything")
+def test_files_of_a_folder_that_may_be_listed_only_cannot_be_read(tmp_path):
+    (tmp_path / "in").mkdir()
+    write_text(tmp_path / "in" / "a.txt", "Rome")
+    (tmp_path / "in").chmod(0o444)
+    try:
+        with pytest.raises(DataError, match=r"a.txt cannot be read: Permission denied"):
+            io.read(tmp_path / "in", "text")
+    finally:
+        (tmp_path / "in").chmod(0o755)
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may do everything")
+def test_other_folders_beside_a_table_and_its_texts_do_not_matter(tmp_path):
+    write_text(tmp_path / "d.txt", "Rome")
+    table = write_text(tmp_path / "a.csv", "doc_id,start,end,label\nd,0,4,city\n")
+    (tmp_path / "secret").mkdir(0)
+    assert len(io.read(table)) == 1
 
 
 def test_masked_words_of_gum_are_reported(tmp_path):
