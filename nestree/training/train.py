@@ -213,7 +213,7 @@ def fit(
         progress = files.load_progress()
         if progress.fingerprint != corpus.fingerprint:
             raise TrainingError(
-                f"{folder} was trained on other data than this: sentences, entities, heads, context or their order differ. "
+                f"{folder} was trained on other data than this: sentences, entities, heads, context or order differ. "
                 "Resume with the same files, or train anew in another directory."
             )
         model = checkpoint.build_uninitialized(folder, settings, checkpoint.read_labels(folder))
