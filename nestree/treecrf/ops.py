@@ -27,7 +27,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
-from torch.func import debug_unwrap
 
 from nestree.errors import BackendError, ChartMemoryError, PotentialsError, WrongTreeError
 from nestree.treecrf import reference
@@ -326,14 +325,6 @@ def prepare(
     backend, chart_bytes, dtype = plan_for(potentials)
     if backend is not reference and has_tangents(potentials):
         raise BackendError('only the reference has forward-mode derivatives; use `use_backend("reference")`.')
-    pairs = [(t, debug_unwrap(t)) for t in potentials if t is not None]
-    if any(t.dim() != inner.dim() for t, inner in pairs):
-        raise BackendError("torch.func.vmap does not work here, as all functions take batches; pass one larger batch.")
-    if backend is not reference and any(t is not inner for t, inner in pairs):
-        raise BackendError(
-            "transforms of torch.func work on the reference backend only; take gradients with backward or "
-            "torch.autograd.grad, or ask within use_backend('reference')."
-        )
     batch, n, device = potentials.span.shape[0], potentials.span.shape[1] - 1, potentials.span.device
     raise_pending(wait=False)
     if gradient is None:
@@ -358,6 +349,8 @@ def prepare(
 
 def has_tangents(potentials: Potentials) -> bool:
     """Whether forward-mode derivatives are asked for."""
+    if forward_ad._current_level < 0:
+        return False
     return any(t is not None and forward_ad.unpack_dual(t).tangent is not None for t in potentials)
 
 
