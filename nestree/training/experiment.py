@@ -26,7 +26,6 @@ from nestree.training.dataset import data_files as data_files
 from nestree.training.run_dir import RunDir
 
 POLL_SECONDS = 0.5
-COLUMNS = [*(f"{part} {name}" for part in ("dev", "test") for name in ("P", "R", "F1", "heads")), "epoch s"]
 
 
 @dataclass(frozen=True)
