@@ -248,6 +248,7 @@ def list_files(folder: Path) -> list[Path]:
             continue
         seen.add(real)
         visible = (name for name in folders if not name.startswith("."))
+        # Links last, so that the files of a folder beside a link to it have its own name.
         folders[:] = sorted(visible, key=lambda name: (os.path.islink(os.path.join(parent, name)), name))
         paths = (os.path.join(parent, name) for name in names if not name.startswith("."))
         # Not Path.is_file: before Python 3.14, it raises in a folder whose files may not be opened.
