@@ -263,7 +263,8 @@ def load(folder: Path | str, device: str | torch.device = "cpu", *, verify: bool
     """The model of a directory, ready to predict; not `verify`: without comparing its files with the manifest."""
     folder = Path(folder)
     log.debug("reading %s", folder)
-    if not (folder / MANIFEST).is_file() and (folder / "training").is_dir():
+    training = folder / "training"
+    if training.is_dir() and not (folder / MANIFEST).is_file() and not (training / "scores.json").is_file():
         log.warning(
             "%s: training has not ended, so its probabilities are not calibrated. Continue: nestree train --resume %s",
             folder,

@@ -119,7 +119,7 @@ def parse_fields(arguments: Iterable[str]) -> dict[str, str]:
         if not value:
             raise ConfigError(f"--card {argument}: write KEY=VALUE, such as --card license=cc-by-4.0.")
         if not key.startswith(LABEL_FIELD):
-            check_name(key, FIELDS, f"--card {argument}: a card has no place for {key!r}.")
+            check_name(key, [*FIELDS, f"{LABEL_FIELD}LABEL"], f"--card {argument}: a card has no place for {key!r}.")
         fields[key] = value
     return fields
 

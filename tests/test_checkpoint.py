@@ -90,6 +90,17 @@ def test_encoders_of_every_family_come_back(family, tmp_path):
         assert torch.equal(*(model(subwords).last_hidden_state for model in (before, after)))
 
 
+def test_only_a_model_in_training_is_said_to_be_uncalibrated(copy, caplog):
+    (copy / "training").mkdir(exist_ok=True)
+    (copy / "training" / "scores.json").unlink(missing_ok=True)
+    checkpoint.load(copy)
+    assert "training has not ended" in caplog.text
+    caplog.clear()
+    (copy / "training" / "scores.json").touch()  # edited after training, without its manifest
+    checkpoint.load(copy)
+    assert not caplog.text
+
+
 def test_whole_or_not_at_all(learned, tiny_model, tmp_path, monkeypatch):
     with pytest.raises(DataError, match=r"is a directory that is not empty. Give a new name"):
         checkpoint.save(learned, tiny_model)

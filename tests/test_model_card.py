@@ -113,6 +113,8 @@ def test_fields():
     assert model_card.parse_fields(["note= a = b ", "label.x=y"]) == {"note": "a = b", "label.x": "y"}
     with pytest.raises(ConfigError, match=r"--card licence=mit: a card has no place .*mean license\?"):
         model_card.parse_fields(["licence=mit"])
+    with pytest.raises(ConfigError, match=r"There are name, .*, note, label\.LABEL\.$"):
+        model_card.parse_fields(["foo=1"])
     for nothing in ("license", "license= "):
         with pytest.raises(ConfigError, match=rf"^--card {nothing}: write KEY=VALUE, such as"):
             model_card.parse_fields([nothing])

@@ -72,7 +72,9 @@ OPTIONS = {
     "batch_words": Opt("Words in a batch.", "N", 1),
     "budget": Opt("Words to annotate; with --partial, spans to ask about.", "N", 1),
     "by": Opt("Keep together: sentence or document. [default: document, if the data names them]", "UNIT"),
-    "card": Opt("For the model card: name, license, language, data or note; may be repeated.", "KEY=VALUE"),
+    "card": Opt(
+        "For the model card: name, license, language, data, note or label.LABEL; may be repeated.", "KEY=VALUE"
+    ),
     "compare": Opt("A model or another prediction: is the difference significant?", "OTHER"),
     "config": Opt("A TOML file or a recipe. [default: default]", "RECIPE"),
     "criterion": Opt(
