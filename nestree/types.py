@@ -16,7 +16,7 @@ from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn, TypeVar
 
-from nestree.errors import DataError, EmptySpanError, InputError, SpanRangeError
+from nestree.errors import DataError, EmptySpanError, InputError, SpanRangeError, plural
 
 Span = tuple[int, int]
 Item = TypeVar("Item")
@@ -174,7 +174,7 @@ class Sentence(AttributeHints):
                 raise DataError(f"entities must be Entity objects, and one is {entity!r:.60}")
             if entity.end > len(self.words):
                 raise SpanRangeError(
-                    f"entity {entity} ends after the sentence, which has {len(self.words)} words: {self}"
+                    f"entity {entity} ends after the sentence, which has {plural(len(self.words), 'word')}: {self}"
                 )
         if self.forbidden:
             self._normalize_forbidden()
@@ -194,8 +194,8 @@ class Sentence(AttributeHints):
                 raise DataError(f"a forbidden span is [start, end], and this is {span!r:.40}") from None
             if not 0 <= start < end <= len(self.words):
                 raise SpanRangeError(
-                    f"forbidden span {start}-{end} is no span of this sentence, which has {len(self.words)} words: "
-                    f"{self}"
+                    f"forbidden span {start}-{end} is no span of this sentence, which has "
+                    f"{plural(len(self.words), 'word')}: {self}"
                 )
             if (start, end) in entities:
                 raise DataError(

@@ -65,7 +65,7 @@ def test_bad_input_is_refused_in_a_sentence(tmp_path, what):
     assert said in sentence
     if what == "malformed XML, bioc":
         skipped = convert_error(source, format, tmp_path, "--skip-bad")
-        assert "nothing is left, 1 records were skipped" in skipped
+        assert "nothing is left, 1 record skipped" in skipped
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 

@@ -31,7 +31,7 @@ from nestree.data.io import (
     list_files,
     open_file,
 )
-from nestree.errors import DataError, InputError
+from nestree.errors import DataError, InputError, plural
 from nestree.types import Document
 
 OTHER_NAMES = dict.fromkeys(("conll", "conll03", "iob", "iob2", "bio", "bioes"), "columns")  # elsewhere
@@ -134,7 +134,7 @@ def check_documents(
             yield document
     if not has_documents and skipped < len(report.skipped):
         raise AllSkippedError(
-            f"{path}: nothing is left, {len(report.skipped) - skipped} records were skipped. The first: "
+            f"{path}: nothing is left, {plural(len(report.skipped) - skipped, 'record')} skipped. The first: "
             f"{report.skipped[skipped]:.300}"
         )
     if not has_documents:

@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from nestree.data.formats import common
 from nestree.data.io import ConversionReport, read_text
-from nestree.errors import DataError, EmptySpanError, InputError, SpanRangeError
+from nestree.errors import DataError, EmptySpanError, InputError, SpanRangeError, plural
 from nestree.types import Document, Entity, Sentence
 
 ENTITY = re.compile(r"\s*(\d{1,18})\s*,\s*(\d{1,18}) (.+)", re.DOTALL)
@@ -69,7 +69,9 @@ def to_sentence(record: Record, ends: str, strip: str = "") -> Sentence:
         if end > len(record.words):
             advice = advice if ends == "inclusive" else ""
             words = len(record.words)
-            raise SpanRangeError(f"entity {item!r:.40} ends after the sentence, which has {words} words.{advice}")
+            raise SpanRangeError(
+                f"entity {item!r:.40} ends after the sentence, which has {plural(words, 'word')}.{advice}"
+            )
         entities.append(Entity(start, end, match[3].removeprefix(strip) or match[3]))
     extra = {} if record.tags is None else {"pos": record.tags}
     return Sentence(tuple(record.words), tuple(entities), extra=extra)
