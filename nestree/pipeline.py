@@ -997,7 +997,7 @@ def thread_pool(process: int, threads: int) -> ThreadPoolExecutor:
 
 
 WORKER_ENDED = (
-    "a worker process ended unexpectedly. A script that uses workers must do so under "
+    "a worker process ended unexpectedly. A script that uses workers must be a file, and must do so under "
     '`if __name__ == "__main__":`, because each of them imports it; if this one does, memory may have run '
     "out: use fewer workers."
 )
