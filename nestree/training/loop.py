@@ -33,6 +33,7 @@ from nestree.training.step import GradientStep, Update
 from nestree.treecrf import is_out_of_memory
 
 ESTIMATE_AFTER = 60.0  # seconds of an epoch, or two epochs, until the duration of the run is estimated
+CUDA_ESTIMATE_AFTER = 300.0  # likewise in the first epoch on a GPU, in which kernels are compiled for each size
 
 Result = TypeVar("Result")
 
@@ -230,7 +231,8 @@ def report_step(run: Run, share: float) -> None:
     )
     for callback in run.callbacks:
         callback.step(step)
-    if progress.epoch_seconds >= ESTIMATE_AFTER:
+    compiling = epoch == progress.epoch and run.accelerator.device.type == "cuda"
+    if progress.epoch_seconds >= (CUDA_ESTIMATE_AFTER if compiling else ESTIMATE_AFTER):
         report_estimate(run, step.seconds_left, epochs_left)
 
 
