@@ -282,10 +282,7 @@ def resolve_crossing(sentences: Sequence[Sentence], mode: str) -> tuple[Sequence
     crossing = {k: pairs[0] for k, s in enumerate(sentences) if (pairs := crossing_pairs(s.entities))}
     if not crossing:
         return sentences, []
-    places = [
-        f"sentence {k + 1}{f' ({sentences[k].id})' if sentences[k].id else ''}: {a} and {b}"
-        for k, (a, b) in islice(crossing.items(), SHOWN_CROSSINGS)
-    ]
+    places = [f"{place(sentences[k])}: {a} and {b}" for k, (a, b) in islice(crossing.items(), SHOWN_CROSSINGS)]
     listing = "; ".join(places) + ("; ..." if len(crossing) > SHOWN_CROSSINGS else "")
     have = "sentence has" if len(crossing) == 1 else "sentences have"
     count = f"{len(crossing):,} training {have} entities that cross"
@@ -299,6 +296,11 @@ def resolve_crossing(sentences: Sequence[Sentence], mode: str) -> tuple[Sequence
     dropped = sum(len(s.entities) - len(t.entities) for s, t in zip(sentences, kept, strict=True))
     are = "is" if dropped == 1 else "are"
     return kept, [f"{count}: {dropped:,} of these entities {are} left out of training. {listing}."]
+
+
+def place(sentence: Sentence) -> str:
+    """What finds a sentence in its file: its number there is unknown."""
+    return sentence.id or f"{' '.join(sentence.words)!r:.60}"
 
 
 def drop_crossing(entities: Sequence[Entity]) -> tuple[Entity, ...]:

@@ -93,16 +93,18 @@ def test_data_without_entities(train, dev, name):
 
 def test_crossing_entities():
     data = make_corpus(documents(GOOD, CROSSED), documents(CROSSED), seed=1)
+    unnamed = make_corpus(documents(GOOD, replace(CROSSED, id=None)), documents(GOOD), seed=1)
     assert data.train == (GOOD, CROSSED)  # the loss leaves it out
     assert "1 training sentence has entities that cross" in data.notes[0]
-    assert "sentence 2 (s-7): 0-3 A and 2-5 B" in data.notes[0]
+    assert "trained on them. s-7: 0-3 A and 2-5 B" in data.notes[0]
+    assert "trained on them. 'a b c d e f': 0-3 A" in unnamed.notes[0]
     assert [count_mentions(s, trees=True) for s in data.train] == [2, 0]
     assert [count_mentions(s, trees=False) for s in data.train] == [2, 3]
     dropped = make_corpus(documents(GOOD, CROSSED), documents(CROSSED), seed=1, crossing_gold="drop")
     assert [entity.span for entity in dropped.train[1].entities] == [(0, 3), (5, 6)]
     assert "1 of these entities is left out" in dropped.notes[0]
     assert dropped.dev == (CROSSED,)  # dev data never changes
-    with pytest.raises(TrainingError, match=r"no tree holds both: sentence 2 \(s-7\): 0-3 A and 2-5 B"):
+    with pytest.raises(TrainingError, match=r"no tree holds both: s-7: 0-3 A and 2-5 B"):
         make_corpus(documents(GOOD, CROSSED), documents(GOOD), seed=1, crossing_gold="refuse")
 
 
