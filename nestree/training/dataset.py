@@ -1,6 +1,7 @@
 """Sentences for training and for choosing the best epoch, and their batches."""
 
 import hashlib
+import logging
 import math
 import random
 from collections import Counter
@@ -29,6 +30,7 @@ MIN_BATCH_WORDS = 150  # gradients of smaller batches are too noisy
 SHOWN_CROSSINGS = 5
 LENGTH_JITTER = 0.1  # relative noise on the lengths by which sentences are sorted: new batches in each epoch
 MAX_PADDING = 2  # a padded batch has at most so many times `batch_words`; charts grow with sentences
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -264,11 +266,18 @@ def adapt_to_small_data(settings: Settings, corpus: Corpus, epochs: int | None =
 
 def load_init_settings(folder: Path) -> Settings:
     """The settings of a model to start from; if they were adapted to small data, batches and epochs of `default`."""
-    settings, default = Settings.load(folder / "config.toml"), Settings.read("default").training
+    path, default = folder / "config.toml", Settings.read("default").training
+    settings = Settings.load(path)
     training = settings.training
     adapted = MIN_BATCH_WORDS <= training.batch_words <= SMALL_DATA_BATCH_WORDS
     if adapted and training.rho <= max_rho(training.batch_words):
         rho = default.rho if training.rho else 0.0
+        log.warning(
+            "%s has %d epochs, batches of %d words and rho = %g, which look adapted to small data: unless you set "
+            "them, %d, %d and %g take their place. To keep them, name %s as the config.",
+            *(folder.name, training.epochs, training.batch_words, training.rho),
+            *(default.epochs, default.batch_words, rho, path),
+        )
         training = replace(training, epochs=default.epochs, batch_words=default.batch_words, rho=rho)
     return replace(settings, training=training)
 

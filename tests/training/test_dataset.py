@@ -155,7 +155,7 @@ def test_small_data_gets_smaller_batches_and_more_epochs(settings):
 
 
 @pytest.mark.parametrize(("rho", "expected"), [(0.5, 0.5), (0.0, 0.0)])
-def test_a_model_of_small_data_does_not_pass_on_its_small_batches(settings, tmp_path, rho, expected):
+def test_a_model_of_small_data_does_not_pass_on_its_small_batches(settings, tmp_path, caplog, rho, expected):
     small = make_corpus(make_documents(100), make_documents(10), seed=1)
     usual = settings("training.epochs=10", "training.batch_words=2000", f"training.rho={rho}")
     adapted, _ = adapt_to_small_data(usual, small)
@@ -163,6 +163,9 @@ def test_a_model_of_small_data_does_not_pass_on_its_small_batches(settings, tmp_
         (tmp_path / "config.toml").write_text(given.to_toml(), encoding="utf-8")
         training = load_init_settings(tmp_path).training
         assert (training.epochs, training.batch_words, training.rho) == (10, 2000, expected)
+    [message] = caplog.messages
+    assert f"unless you set them, 10, 2000 and {expected:g} take their place. " in message
+    assert message.endswith(f"To keep them, name {tmp_path / 'config.toml'} as the config.")
 
 
 # Batches
