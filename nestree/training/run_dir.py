@@ -153,9 +153,10 @@ class RunDir(Callbacks):
     def load_progress(self) -> Progress:
         """How far the run is, without its tensors."""
         if not self.state.is_file():
+            began = self.training.is_dir()  # and stopped before its first state
+            remedy = "Start the run again" if began else "Name the directory of a run that was interrupted"
             raise TrainingError(
-                f"{self.path} has no {self.training.name}/{self.state.name}: there is nothing to resume. Name the "
-                "directory of a run that was interrupted."
+                f"{self.path} has no {self.training.name}/{self.state.name}: there is nothing to resume. {remedy}."
             )
         _, metadata = read_tensors(self.state, metadata_only=True)
         if metadata.get("format") != STATE_FORMAT:
