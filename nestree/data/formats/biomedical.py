@@ -67,7 +67,8 @@ FRAMES = {  # what a file begins with, has between documents, and ends with
     "jsonl": ("", "\n", "\n"),
 }
 HOLDERS = {"document", "passage", "sentence", "annotation", "relation"}  # elements that hold others
-NOT_IN_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
+NOT_IN_XML = re.compile("[\x00-\x08\x0e-\x1b\ufffe\uffff]")
+BLANKS_NOT_IN_XML = "[\x0b\x0c\x1c-\x1f]"
 LINE_ENDS = {"\r": "&#13;"}  # parsers make LF of CRLF
 COLLECTION_NOT_READ = "source, date, key and infons of a collection not read"
 
@@ -240,7 +241,9 @@ def write_bioc(
             raise DataError(f"{place}: `extra` holds what JSON cannot: {why}.") from None
         if kind != "xml":
             return common.dump_json(record, place)
+        change = "page breaks and the like written as line ends: XML cannot hold them, JSON (--write kind=json) can"
         text = bioc_to_xml("document", record)
+        text = common.replace_forbidden(text, BLANKS_NOT_IN_XML, change, report, by="\n")
         if character := NOT_IN_XML.search(text):
             raise DataError(
                 f"{place}: XML cannot hold {character[0]!r}. Write BioC as JSON instead, with --write kind=json (in "

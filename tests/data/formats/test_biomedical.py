@@ -95,6 +95,18 @@ def test_what_xml_cannot_hold_is_said_and_json_can(tmp_path):
     assert json.loads((tmp_path / "a.xml").read_text())["documents"][0]["passages"][0]["text"] == "a\x00b"
 
 
+def test_page_breaks_are_line_ends_in_xml(tmp_path):
+    text = "Rome.\fOslo rose."
+    document = Document((Sentence(("Rome.\fOslo",), (Entity(0, 1, "A"),), "Rome.\fOslo", ((0, 10),)),), text)
+    report = write([document], tmp_path / "a.xml", "bioc")
+    assert [what[:11] for what in report.counts if "written as" in what] == ["page breaks"]
+    (back,), _ = documents(tmp_path / "a.xml", "bioc")
+    assert back.text == text.replace("\f", "\n")
+    write([document], tmp_path / "a.json", "bioc")
+    (back,), _ = documents(tmp_path / "a.json", "bioc")
+    assert back.text == text
+
+
 # PubTator: title and abstract as one text, offsets compared, relations counted
 
 
