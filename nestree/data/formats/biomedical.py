@@ -205,7 +205,7 @@ def bioc_to_mention(
         fragments.append((start, start + to_number(location.get("length"))))
     if not fragments:
         raise DataError("the annotation has no location. Give its offset and its length.")
-    if phrase is None:
+    if not phrase:
         report.note(common.NOT_COMPARED)
     score = infons.pop("score", None)
     if isinstance(score, str):

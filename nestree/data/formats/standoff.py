@@ -139,7 +139,7 @@ def parse_brat_annotation(line: str, report: ConversionReport) -> Mention:
         if end <= start:
             raise EmptySpanError(f"entity {start}-{end} {match[1]} ends before it begins.")
     phrase = fields[2] if len(fields) > 2 else None
-    if phrase is None:
+    if not phrase:
         report.note(common.NOT_COMPARED)
     start, end = min(numbers), max(numbers)
     return Mention(start, end, match[1], place=report.place, phrase=phrase, fragments=fragments)
