@@ -370,7 +370,7 @@ def write_pubtator(documents: Iterable[Document], path: Path, report: Conversion
 
     def articles() -> Iterator[str]:
         for number, document in enumerate(common.report_losses(documents, "pubtator", report), 1):
-            id = re.sub(r"[|\s]", "_", document.id or str(number))
+            id = re.sub(r"[|\s\ufeff]", "_", document.id or str(number))
             if document.id is None:
                 report.note("ids generated: pubtator needs one")
             elif id != document.id:
@@ -381,12 +381,13 @@ def write_pubtator(documents: Iterable[Document], path: Path, report: Conversion
 
 
 def format_pubtator_article(document: Document, id: str, report: ConversionReport) -> str:
-    """The lines of a document. Each line break in its text becomes one blank, so that offsets stay the same."""
+    """The lines of a document. Each further line break becomes one blank, so that offsets stay the same."""
     original = document.text or ""
-    title = re.split(r"[\r\n]", original, maxsplit=1)[0]
-    change = "line ends written as blanks: pubtator cannot hold them"
-    abstract = common.replace_forbidden(original[len(title) + 1 :], r"[\r\n]", change, report, by=" ")
-    text = original[: len(title) + 1] + abstract
+    title, *rest = re.split(r"[\r\n]", original, maxsplit=1)
+    abstract = re.sub(r"[\r\n]", " ", "".join(rest))
+    text = f"{title}\n{abstract}" if abstract else title
+    if text != original:
+        report.note("line ends written as blanks: pubtator cannot hold them")
     lines = [f"{id}|t|{title}", f"{id}|a|{abstract}"]
     for entity, start, end in common.entity_offsets(document):
         change = "labels changed: pubtator has no place for tabs and line ends in them"

@@ -157,6 +157,11 @@ def test_written_offsets_hold_and_what_is_changed_is_counted(tmp_path):
         (sentence.words, [((0, 2), "D"), ((1, 5), "A B"), ((4, 5), "E")])
     ]
     assert empty.sentences == ()
+    for text in ("a\rb", "a\n", "a\r"):
+        report = write([Document((), text, "1")], tmp_path / "a", "pubtator")
+        assert report.counts == {"line ends written as blanks: pubtator cannot hold them": 1}, text
+    write([Document((), "a", "\ufeffx")], tmp_path / "a", "pubtator")
+    assert documents(tmp_path / "a", "pubtator")[0][0].id == "_x"
 
 
 # GENIA: types, coordinations, the split, and real files
