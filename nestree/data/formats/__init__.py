@@ -403,7 +403,9 @@ def label_studio_regions(record: dict[str, Any]) -> list[str]:
         if isinstance(values, list)
         and values
         and all(isinstance(value, dict) and value.keys() >= {"start", "end", "labels"} for value in values)
-        and all(isinstance(label, str) for value in values for label in value["labels"] or ())
+        and all(
+            isinstance(label, str) for value in values if isinstance(value["labels"], list) for label in value["labels"]
+        )
     ]
 
 

@@ -161,8 +161,7 @@ def bioc_to_annotated(document: Record, label: str, report: ConversionReport, pl
     passages = [passage._replace(start=passage.start - text_start) for passage in passages]
     mentions = []
     for holder in holders:
-        if relations := holder.get("relations"):
-            report.note("relations not read", times=len(relations))
+        common.count_relations(holder, report)
         for annotation in common.json_objects(holder, "annotations"):
             id = common.optional_str(annotation.get("id") or None)
             with common.skip_bad(report, f"{place}, annotation {id}" if id else place):
