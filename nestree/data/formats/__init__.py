@@ -72,7 +72,7 @@ FORMATS = {
     "pubtator": Format("biomedical", True, ".pubtator", "PubTator"),
     "bioc": Format("biomedical", True, ".xml", "BioC, XML or JSON"),
     "research-json": Format("research_json", False, ".json", "the files of published systems", {}),
-    "datasets": Format("datasets", True, "", "a data set of Hugging Face: a folder or a parquet file"),
+    "datasets": Format("datasets", True, "", "a data set of Hugging Face: a folder, a parquet file or, to read, JSON"),
     "csv": Format("standoff", True, ".csv", "one entity a row, CSV or TSV; read with .txt files beside it"),
     "text": Format("text", False, ".txt", "plain text, without entities: a file, or a folder of .txt files"),
 }
@@ -403,7 +403,9 @@ def label_studio_regions(record: dict[str, Any]) -> list[str]:
         if isinstance(values, list)
         and values
         and all(isinstance(value, dict) and value.keys() >= {"start", "end", "labels"} for value in values)
-        and all(isinstance(label, str) for value in values for label in value["labels"] or ())
+        and all(
+            isinstance(label, str) for value in values if isinstance(value["labels"], list) for label in value["labels"]
+        )
     ]
 
 
@@ -419,6 +421,8 @@ def detect_record(record: dict[str, Any], in_list: bool) -> str | None:
         return "bioc"
     if {"spans", "text"} <= keys:
         return "prodigy"
+    if "ner_tags" in keys and "entities" not in keys:
+        return "datasets"
     entities = record.get("entities")
     entity = entities[0] if isinstance(entities, list) and entities else {}
     entity = entity if isinstance(entity, dict) else {"start_offset": entity}
