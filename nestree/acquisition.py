@@ -183,7 +183,7 @@ def select(
                     for margin, start, end, label, p in prediction.doubts:
                         if (start, end) in answered:
                             continue
-                        entity = Entity(start, end, label, None, min(1.0, p))
+                        entity = Entity(start, end, label, None, round_probability(min(1.0, p)))
                         question = Question(each, k, entity, margin)
                         questions.add(f"{each.key} {k} {start} {end}", -margin, 1, question)
                 total = sum(prediction.uncertainty for prediction in predictions)
@@ -233,9 +233,12 @@ def select(
             )
         )
         for one in chosen:
-            sentences = tuple(replace(next(predicted), context=None) for _ in one.unit.sentences)
+            sentences = []
+            for sentence in islice(predicted, len(one.unit.sentences)):
+                entities = tuple(replace(e, score=round_probability(e.score)) for e in sentence.entities)
+                sentences.append(replace(sentence, entities=entities, context=None))
             extra = {**one.unit.document.extra, "uncertainty": round(float(one.uncertainty), 6)}
-            result.documents.append(replace(one.unit.document, sentences=sentences, extra=extra))
+            result.documents.append(replace(one.unit.document, sentences=tuple(sentences), extra=extra))
     result.notes = make_notes(result, budget, unit, partial, bool(seen), unknown, pipeline)
     return result
 
@@ -263,13 +266,13 @@ def make_notes(
         )
     spent = result.questions if partial else result.words
     if not result.documents and not partial and result.pool_words:
-        nothing = f"nothing fits into a budget of {budget:,} words. Give a larger one."
+        nothing = f"nothing fits into a budget of {plural(budget, 'word')}. Give a larger one."
         notes.append("the whole pool is excluded." if result.excluded_words == result.pool_words else nothing)
     elif partial and spent < budget:
-        notes.append(f"the pool has only {spent:,} spans to ask about: all of them are asked.")
+        notes.append(f"the pool has only {plural(spent, 'span')} to ask about: all of them are asked.")
     elif not partial and result.pool_words <= budget:
         rest = "all the rest" if result.excluded or result.duplicates else "all"
-        notes.append(f"the budget is {budget:,} words, and the pool has {result.pool_words:,}: {rest} is selected.")
+        notes.append(f"the budget is {plural(budget, 'word')}, and the pool has {result.pool_words:,}: {rest} is selected.")
     return notes
 
 
@@ -472,7 +475,7 @@ def json_questions(document: Document) -> Document:
     """A document of `ask` as JSON lines hold it: questions by words, with a place for the answer."""
     (sentence,) = document.sentences
     questions = [
-        {"start": e.start, "end": e.end, "label": e.label, "score": round_probability(e.score), "answer": None}
+        {"start": e.start, "end": e.end, "label": e.label, "score": e.score, "answer": None}
         for e in sentence.entities
     ]
     extra = {key: value for key, value in document.extra.items() if key != "questions"}

@@ -86,7 +86,7 @@ def test_duplicates_excluded_and_unknown_labels_are_handled_and_said(model, pool
 def test_nothing_is_left_or_nothing_fits(model, pool):
     found = select(pool, model=model, budget=1)
     assert found.documents == []
-    assert "nothing fits into a budget of 1 words" in found.notes[0]
+    assert "nothing fits into a budget of 1 word." in found.notes[0]
     whole = Sentence(["It", "rained", ".", "She", "left", "."])
     annotated = Document((Sentence(["It", "rained", "."]), Sentence(["She", "left", "."])))
     for budget in (5, 10):
@@ -288,15 +288,17 @@ def test_every_format_holds_the_tasks(target, tmp_path):
         assert all("uncertainty" in document.extra for document in read)
     if target == "label-studio":
         predictions = [p for task in json.loads(out.read_text()) for p in task["predictions"]]
-        assert all(0 <= region["score"] <= 1 for p in predictions for region in p["result"])
+        assert all(region["score"] == round(region["score"], 6) for p in predictions for region in p["result"])
 
 
 def test_wrong_targets_are_refused(tmp_path):
     text = write_text(tmp_path / "pool.txt", "She left.")
     refused = run("select", text, "--budget", "9", "--to", "prodigy", "--partial")
     assert refused.exit_code == 2
-    assert "--partial writes questions as label-studio or jsonl" in refused.stderr
-    refused = run("select", text, "--budget", "9", "-o", text)
+    assert "--partial writes questions as label-studio or jsonl, not as prodigy" in refused.stderr
+    refused = run("select", text, "--budget", "9", "-o", tmp_path / "tasks.json")
+    assert (refused.exit_code, "several formats end in .json" in refused.stderr) == (2, True)
+    refused = run("select", text, "--budget", "9", "--to", "jsonl", "-o", text)
     assert (refused.exit_code, "is the input. Write to another file." in refused.stderr) == (2, True)
     refused = run("select", text, "--budget", "9", "--to", "spacy")
     assert refused.exit_code == 2

@@ -188,3 +188,21 @@ assert set(nestree.__all__) <= set(dir(nestree))
 
 def test_public_names_resolve_after_import_nestree():
     subprocess.run([sys.executable, "-c", PUBLIC_NAMES], check=True)
+
+
+@pytest.mark.parametrize(
+    ("library", "code", "what"),
+    [
+        ("spacy", "import nestree.integrations.spacy", "the spaCy component"),
+        ("fastapi", "from nestree.serve import create_app", "nestree serve"),
+        ("uvicorn", "from nestree.serve import run", "nestree serve"),
+        ("ray", "from nestree.integrations.ray import Recognize; Recognize()", "Prediction on a cluster"),
+    ],
+)
+def test_without_a_library_the_extra_is_named(library, code, what):
+    script = f"import sys; sys.modules[{library!r}] = None; {code}"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    extra = {"fastapi": "serve", "uvicorn": "serve"}.get(library, library)
+    expected = f"nestree.errors.DataError: {what} needs the library {library}: pip install 'nestree[{extra}]'."
+    assert done.stderr.splitlines()[-1] == expected
+    assert "During handling" not in done.stderr

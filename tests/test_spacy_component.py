@@ -53,14 +53,6 @@ def test_a_new_process_knows_the_component_without_importing_nestree(tmp_path):
     subprocess.run([sys.executable, "-c", script], check=True, cwd=tmp_path)
 
 
-def test_without_spacy_the_extra_is_named():
-    script = "import sys; sys.modules['spacy'] = None; import nestree.integrations.spacy"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    expected = "nestree.errors.DataError: the spaCy component needs the library spacy: pip install 'nestree[spacy]'."
-    assert done.stderr.splitlines()[-1] == expected
-    assert "During handling" not in done.stderr
-
-
 def test_spans_are_what_nestree_finds(nlp, expected):
     docs = [nlp(text) for text in TEXTS]
     assert sum(len(doc.spans["nestree"]) for doc in docs) > 5

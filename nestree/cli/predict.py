@@ -257,7 +257,7 @@ def select(
     reading: Reading,
     budget: int,
     out: Path = Path("-"),
-    target_format: str = "jsonl",
+    target_format: str | None = None,
     model: str | None = None,
     criterion: str = "f1-loss",
     diversity: str = "none",
@@ -277,10 +277,11 @@ def select(
     from nestree.data import formats
     from nestree.data.io import ConversionReport, check_output_path
 
+    target_format = target_format or (formats.detect_output_format(out) if out.suffix else "jsonl")
     targets = ("label-studio", "jsonl") if partial else TASK_FORMATS
     if target_format not in targets:
         purpose = "--partial writes questions" if partial else "tasks are written"
-        raise InputError(f"--to {target_format}: {purpose} as {' or '.join(targets)}. Choose one of these.")
+        raise InputError(f"{purpose} as {' or '.join(targets)}, not as {target_format}. Choose one of these with --to.")
     jobs = find_jobs(pool, reading.source_format, Path("-"), "jsonl").jobs
     check_output_path(out, [*(job.source for job in jobs), *(exclude or ())])
     started = monotonic()

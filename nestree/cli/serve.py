@@ -52,13 +52,10 @@ def serve(
             "--insecure."
         )
     from nestree import hub
-    from nestree.data.io import optional_import
     from nestree.nn.devices import select_device
     from nestree.pipeline import load
+    from nestree.serve import run
 
-    optional_import("fastapi", "nestree serve", "serve")
-    optional_import("uvicorn", "nestree serve", "serve")
-    from nestree.serve.server import run
 
     folder = hub.resolve(model)
     select_device(device)  # raises before the server says that it serves

@@ -194,13 +194,13 @@ def import_ray() -> Any:
 
 def load_on_worker(model: Any, device: str, max_sentence_words: int) -> "Pipeline":
     """The pipeline of an actor; on a CPU it computes on one thread. Kernels are compiled once on each node."""
-    import ray
     import torch
 
     from nestree import checkpoint
     from nestree.nn.devices import select_device
     from nestree.pipeline import Pipeline, load
 
+    ray = import_ray()
     if isinstance(model, ray.ObjectRef):
         model = ray.get(model)
     in_ray = ray.is_initialized()  # `Recognize` also works without

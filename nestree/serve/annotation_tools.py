@@ -19,7 +19,7 @@ from nestree.data.formats.common import locate_errors
 from nestree.data.formats.tasks import FIELD, FROM_NAME, TO_NAME, correct_region_offsets, parse_regions
 from nestree.data.io import ConversionReport
 from nestree.errors import InputError
-from nestree.types import Document
+from nestree.types import Document, round_probability
 
 if TYPE_CHECKING:
     from nestree.serve.app import Service
@@ -123,7 +123,7 @@ def to_prediction(
         document = Document((), "")
     known_regions = {(start, end) for start, end, _ in known}
     for entity in document.entities:
-        for label, score in zip(entity.labels, entity.scores, strict=True):
+        for label, score in zip(entity.labels, map(round_probability, entity.scores), strict=True):
             if label in control.labels and (entity.start, entity.end) not in known_regions:
                 value = {"start": entity.start, "end": entity.end, "text": entity.text}
                 result.append(
@@ -137,7 +137,7 @@ def to_prediction(
                     }
                 )
     scores = [region["score"] for region in result if isinstance(region["score"], float)]
-    mean = sum(scores) / len(scores) if scores else 0.0
+    mean = round(sum(scores) / len(scores), 6) if scores else 0.0
     return {"result": result, "score": mean, "model_version": version}
 
 
