@@ -272,7 +272,9 @@ def make_notes(
         notes.append(f"the pool has only {plural(spent, 'span')} to ask about: all of them are asked.")
     elif not partial and result.pool_words <= budget:
         rest = "all the rest" if result.excluded or result.duplicates else "all"
-        notes.append(f"the budget is {plural(budget, 'word')}, and the pool has {result.pool_words:,}: {rest} is selected.")
+        notes.append(
+            f"the budget is {plural(budget, 'word')}, and the pool has {result.pool_words:,}: {rest} is selected."
+        )
     return notes
 
 
@@ -475,8 +477,7 @@ def json_questions(document: Document) -> Document:
     """A document of `ask` as JSON lines hold it: questions by words, with a place for the answer."""
     (sentence,) = document.sentences
     questions = [
-        {"start": e.start, "end": e.end, "label": e.label, "score": e.score, "answer": None}
-        for e in sentence.entities
+        {"start": e.start, "end": e.end, "label": e.label, "score": e.score, "answer": None} for e in sentence.entities
     ]
     extra = {key: value for key, value in document.extra.items() if key != "questions"}
     open_sentence = replace(sentence, entities=(), extra={**sentence.extra, "questions": questions})

@@ -363,20 +363,21 @@ def start_run(run: Run) -> None:
 
 def note_unused_heads(run: Run) -> None:
     """Tell the user if loss.gold_heads has nothing to learn from, or if annotated heads contradict each other."""
-    with_head = [(s, e) for s in run.corpus.train for e in s.entities if e.head is not None]
-    golds = [run.model.collator.sentence_gold(sentence) for sentence, _ in with_head]
-    latent = [
-        (sentence, entity)
-        for (sentence, entity), gold in zip(with_head, golds, strict=True)
-        if [*entity.span] in gold.spans[gold.heads < 0].tolist()
-    ]
-    if not with_head:
+    count, latent = 0, []
+    for sentence in run.corpus.train:
+        if with_head := [entity for entity in sentence.entities if entity.head is not None]:
+            gold = run.model.collator.sentence_gold(sentence)
+            headless = gold.spans[gold.heads < 0].tolist()
+            count += len(with_head)
+            latent += [(sentence, entity) for entity in with_head if [*entity.span] in headless]
+    if not count:
         run.step.notify("loss.gold_heads is true, but no training entity has a head, so heads stay latent.")
     for sentence, entity in latent[:1]:
+        assert entity.head is not None
         run.step.notify(
-            f"{len(latent):,} of {len(with_head):,} annotated heads stay latent, because entities on the same words, "
-            f"inside or around have heads that contradict them (loss.gold_heads). The first: {place(sentence)}: "
-            f"{entity} with head {entity.head} ({sentence.words[entity.head]!r:.40})."
+            f"{len(latent):,} of {count:,} annotated heads stay latent, because entities on the same words, inside or "
+            f"around have heads that contradict them (loss.gold_heads). The first: {place(sentence)}: {entity} with "
+            f"head {entity.head} ({sentence.words[entity.head]!r:.40})."
         )
 
 
