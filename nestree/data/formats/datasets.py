@@ -50,7 +50,7 @@ def read_datasets(
 
     def parse_rows() -> Iterator[jsonl.Item]:
         is_json = not JSON_SUFFIXES.isdisjoint(path.suffixes)
-        json_rows = ((place, row, {}) for place, row in json_records(path, report))
+        json_rows: Iterator[tuple[str, Record, Any]] = ((place, row, {}) for place, row in json_records(path, report))
         for place, row, features in json_rows if is_json else read_rows(path, split, report):
             with common.skip_bad(report, place):
                 record = to_record(row, features, tags, names, ends, report)
