@@ -1,10 +1,11 @@
 """What training reports: after each update, after each epoch, and in between; a progress bar, and TensorBoard."""
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tqdm import tqdm  # type: ignore[import-untyped]
+from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
 from nestree.errors import TrainingError, format_duration
 
@@ -53,10 +54,11 @@ class Callbacks:
 
 
 class ProgressBar(Callbacks):
-    """A progress bar on a terminal."""
+    """A progress bar on a terminal or in a notebook."""
 
     def __enter__(self) -> "ProgressBar":
-        self.bar = tqdm(total=100, unit="%", leave=False, disable=None, bar_format="{desc} {percentage:3.0f} %|{bar}|")
+        disable = False if "ipykernel" in sys.modules else None  # None: unless standard error is a terminal
+        self.bar = tqdm(total=100, leave=False, disable=disable, bar_format="{desc} {percentage:3.0f} %|{bar}|")
         return self
 
     def __exit__(self, *_: object) -> None:
