@@ -366,7 +366,7 @@ def note_unused_heads(run: Run) -> None:
         run.step.notify(
             f"{len(latent):,} of {len(with_head):,} annotated heads stay latent, because entities on the same words, "
             f"inside or around have heads that contradict them (loss.gold_heads). The first: {place(sentence)}: "
-            f"{entity} with head {entity.head} ({sentence.words[entity.head]!r:.40})."
+            f"{entity} with head {entity.head}."
         )
 
 
