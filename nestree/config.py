@@ -250,21 +250,27 @@ def split_override(override: str) -> tuple[str, str, str]:
     section, dot, key = name.strip().partition(".")
     if not (equals and section and (key or not dot)):
         raise ConfigError(f"{override}: write section.key=value, such as training.epochs=20.")
-    if not dot:  # a key that only one section has
-        key, owners = section, [owner for owner, keys in SECTIONS.items() if section in keys]
+    return *find_setting(name.strip(), override, "."), text.strip()
+
+
+def find_setting(name: str, given: str, separator: str, others: Iterable[str] = ()) -> tuple[str, str]:
+    """The section and the key of a setting. Errors begin with `given`, and may suggest `others`, too."""
+    section, has_section, key = name.partition(separator)
+    if not has_section:
+        key, owners = name, [owner for owner, keys in SECTIONS.items() if name in keys]
         if len(owners) > 1:
-            names = " or ".join(f"{owner}.{key}" for owner in owners)
-            raise ConfigError(f"{override}: several sections have this key. Write {names}.")
+            names = " or ".join(f"{owner}{separator}{key}" for owner in owners)
+            raise ConfigError(f"{given}: several sections have this key. Write {names}.")
         if not owners:
             every_key = [known for keys in SECTIONS.values() for known in keys]
-            near = [OTHER_NAMES.get(key), *difflib.get_close_matches(key, every_key, 1)]
-            meant = next((name for name in near if name in every_key), "")
+            near = [OTHER_NAMES.get(key), *difflib.get_close_matches(key, every_key, 1, 0.5)]
+            meant = next((name for name in near if name in (*every_key, *others)), "")
             advice = f"Did you mean {meant}?" if meant else "`nestree train --show-config` prints all of them."
-            raise ConfigError(f"{override}: no setting has this name. {advice}")
+            raise ConfigError(f"{given}: no setting has this name. {advice}")
         section = owners[0]
-    check_name(section, SECTIONS, f"{override}: there is no section {section}.")
-    check_name(key, SECTIONS[section], f"{override}: there is no {section}.{key}.", f"{section}.")
-    return section, key, text.strip()
+    check_name(section, SECTIONS, f"{given}: there is no section {section}.")
+    check_name(key, SECTIONS[section], f"{given}: there is no {section}{separator}{key}.", f"{section}{separator}")
+    return section, key
 
 
 def parse_toml(text: str, place: str) -> dict[str, Any]:

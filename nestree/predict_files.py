@@ -26,6 +26,7 @@ from nestree import __version__
 from nestree.checkpoint import CARD, MANIFEST, model_files, sha256
 from nestree.data import formats
 from nestree.data.formats import (
+    FOLDER_FORMATS,
     FORMATS,
     SUFFIXES,
     check_name,
@@ -62,7 +63,6 @@ from nestree.pipeline import (
 )
 from nestree.types import Document, round_probability
 
-FOLDER_FORMATS = ("brat", "ace", "nne", "genia", "gum", "datasets")
 BUFFERED_BATCHES = 5
 ENDINGS = {name: format.ending for name, format in FORMATS.items() if format.writable}
 ENDINGS |= {"brat": ".ann", "datasets": ".parquet"}  # of one document, or of one file

@@ -21,7 +21,7 @@ from nestree.errors import DataError, EmptySpanError, InputError, SpanRangeError
 Span = tuple[int, int]
 Item = TypeVar("Item")
 # Names that other libraries use, and ours.
-OTHER_NAMES = {
+ATTRIBUTES_ELSEWHERE = {
     "Document": {
         "ents": "entities", "spans": "entities", "sents": "sentences", "tokens": "words", "trees": "tree",
         "labels": "entity.label of its entities", "to_df": "to_pandas()", "to_dataframe": "to_pandas()",
@@ -61,7 +61,7 @@ Context = tuple[tuple[str, ...], tuple[str, ...]]  # words of the document befor
 def missing_attribute(instance: Any, name: str) -> AttributeError:
     """The error for an attribute that does not exist; names ours for what another library calls so."""
     kind = type(instance).__name__
-    near = OTHER_NAMES.get(kind, {}).get(name)
+    near = ATTRIBUTES_ELSEWHERE.get(kind, {}).get(name)
     hint = f"; use {near}" if near else ""
     return AttributeError(f"{kind} has no {name}{hint}", name=name, obj=instance)
 

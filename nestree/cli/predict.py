@@ -62,10 +62,11 @@ def predict(
     """
     import torch
 
+    from nestree.data.formats import FOLDER_FORMATS
     from nestree.data.io import check_output_path
     from nestree.data.object_store import as_url, open_store
     from nestree.pipeline import default_batch_words
-    from nestree.predict_files import FOLDER_FORMATS, FilePredictOptions, open_resume_log, predict_files
+    from nestree.predict_files import FilePredictOptions, open_resume_log, predict_files
 
     if not target_format and not out.suffix:
         target_format = "jsonl"

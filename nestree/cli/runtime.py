@@ -20,6 +20,7 @@ from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
 from time import monotonic
+from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 import typer
@@ -44,6 +45,7 @@ SYNONYMS = {
     "--out": "--output --output-dir --output-file --save --html",
     "--batch-words": "--batch-size --bs",
     "--device": "--gpu --cuda --use-gpu --cpu",
+    "--onnx": "--out --output --output-dir",
     "--to": "--output-format --to-format --write-format --format",
     "--from": "--input-format --from-format --type --format",
     "--model": "--model-path --model-name --checkpoint",
@@ -99,7 +101,7 @@ class Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         ctx.color = True  # click must not strip escape sequences: `EscapedStream` shows them
         with report_errors():
-            with sigterm_as_interrupt(), show_compilation():
+            with handle_signals(), show_compilation():
                 result = super().invoke(ctx)
             sys.stdout.flush()  # while errors are still reported
             return result
@@ -291,20 +293,29 @@ def bad_value_message(names: Sequence[str], reason: str, arguments: Sequence[str
 
 
 @contextmanager
-def sigterm_as_interrupt() -> Iterator[None]:
-    """Treat SIGTERM like Ctrl-C, so that unfinished files are removed."""
+def handle_signals() -> Iterator[None]:
+    """Treat SIGTERM like Ctrl-C, so that unfinished files are removed. Both wait until an import is done.
 
-    def interrupt(number: int, frame: Any) -> NoReturn:
+    An interrupted import of numpy or torch fails with other errors, or aborts the process.
+    """
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        while frame is not None and frame.f_code is not Commands.invoke.__code__:
+            if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
+                threading.Timer(0.05, os.kill, (os.getpid(), number)).start()
+                return
+            frame = frame.f_back
         raise KeyboardInterrupt
 
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, interrupt)
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 # Streams

@@ -234,7 +234,7 @@ class Collator:
         if cached is not None and cached.sentence is sentence:
             return cached
         spans: dict[Span, list[int]] = {}
-        heads: dict[Span, set[int | None]] = {}
+        heads: dict[Span, set[int]] = {}
         used = not (self.trees and crossing_pairs(sentence.entities))
         for entity in sentence.entities if used else ():
             number = self.labels.get(entity.label)
@@ -244,7 +244,7 @@ class Collator:
                     f"it knows {', '.join(self.labels)}: {sentence}"
                 )
             spans.setdefault(entity.span, []).append(number)
-            heads.setdefault(entity.span, set()).add(entity.head)
+            heads.setdefault(entity.span, set()).update([] if entity.head is None else [entity.head])
         labels = np.zeros((len(spans), len(self.labels)), dtype=bool)
         for g, numbers in enumerate(spans.values()):
             labels[g, numbers] = True
@@ -261,19 +261,18 @@ class Collator:
         return gold
 
 
-def consistent_heads(candidates: Mapping[Span, set[int | None]]) -> list[int]:
+def consistent_heads(candidates: Mapping[Span, set[int]]) -> list[int]:
     """The annotated head of each span; -1 where there is none, or where no lexicalised tree has it.
 
     If the head of a span lies in a span inside it, it is the head of that one, too. Where two annotations contradict
     each other, neither is used.
 
-    >>> consistent_heads({(0, 5): {1}, (0, 2): {1}, (3, 5): {None}})
+    >>> consistent_heads({(0, 5): {1}, (0, 2): {1}, (3, 5): set()})
     [1, 1, -1]
     >>> consistent_heads({(0, 5): {4}, (3, 5): {3}})
     [-1, -1]
     """
-    single = {span: next(iter(heads)) if len(heads) == 1 else None for span, heads in candidates.items()}
-    heads = {span: -1 if head is None else head for span, head in single.items()}
+    heads = {span: next(iter(heads)) if len(heads) == 1 else -1 for span, heads in candidates.items()}
     contradicted = {
         span
         for (i, j), outer in heads.items()

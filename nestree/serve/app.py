@@ -78,7 +78,7 @@ class Service:
     async def read_json(self, request: Request, model: type[Body]) -> Body:
         """The body of a request; raises an ApiError if it is too large, too slow or invalid."""
         given = request.headers.get("content-type", "").strip().lower()
-        charset = re.search(r'charset="?([\w-]*)', given)
+        charset = re.search(r'charset\s*=\s*"?([\w-]*)', given)
         in_utf8 = charset is None or charset[1] in ("utf-8", "utf8", "us-ascii")
         kind = given.partition(";")[0].strip()
         if kind != "application/json" or not in_utf8 or "content-encoding" in request.headers:

@@ -167,29 +167,37 @@ def cut_sentence(sentence: Sentence) -> list[Sentence]:
             end -= 1
         if end <= start:
             return []
-        entities = [
-            replace(
-                e,
-                start=e.start - start,
-                end=e.end - start,
-                head=None if e.head is None else e.head - start,
-                heads=tuple(head - start for head in e.heads),
-            )
-            for e in sentence.entities
-            if start <= e.start and e.end <= end
-        ]
-        forbidden = [(i - start, j - start) for i, j in sentence.forbidden if start <= i and j <= end]
-        pieces.append(
-            Sentence(
-                sentence.words[start:end],
-                tuple(entities),
-                id=sentence.id,
-                complete=sentence.complete,
-                forbidden=tuple(forbidden),
-            )
-        )
+        inside = tuple(e for e in sentence.entities if start <= e.start and e.end <= end)
+        kept = [start <= k < end for k in range(len(sentence.words))]
+        pieces.append(keep_words(replace(sentence, entities=inside, context=None), kept))
         start = end
     return pieces
+
+
+def keep_words(sentence: Sentence, kept: Sequence[bool]) -> Sentence:
+    """The sentence reduced to some of its words, what is left of each entity, and forbidden spans that are whole."""
+    new_post = [0]  # of each old fencepost
+    for keep in kept:
+        new_post.append(new_post[-1] + keep)
+    entities = {}
+    for entity in sentence.entities:
+        start, end = new_post[entity.start], new_post[entity.end]
+        head = None if entity.head is None or not kept[entity.head] else new_post[entity.head]
+        if start < end:
+            heads = tuple(new_post[word] for word in entity.heads if kept[word])
+            entities[start, end, entity.label] = Entity(start, end, entity.label, head, heads=heads)
+    words = tuple(word for word, keep in zip(sentence.words, kept, strict=True) if keep)
+    taken = {(start, end) for start, end, _ in entities}
+    forbidden = ((new_post[i], new_post[j]) for i, j in sentence.forbidden if all(kept[i:j]))
+    return replace(
+        sentence,
+        words=words,
+        entities=tuple(entities.values()),
+        text=None,
+        offsets=None,
+        tree=None,
+        forbidden=tuple(span for span in forbidden if span not in taken),
+    )
 
 
 def data_files(folder: Path) -> dict[str, Path]:

@@ -20,9 +20,9 @@ from nestree.model import Recognizer, autocast
 from nestree.nn.batch import Batch, Targets
 from nestree.nn.scorers import Scores
 from nestree.pipeline import predict
-from nestree.training.dataset import Corpus
+from nestree.training.dataset import Corpus, keep_words
 from nestree.treecrf import LexicalPotentials, log_partitions
-from nestree.types import Entity, Sentence
+from nestree.types import Sentence
 
 MAX_UNLABELED_WORDS = 120  # words of an unlabelled sentence; the time of tree sums grows with their cube
 PAIRS_PER_WORD = 8  # (span, head) pairs per word whose labels are distilled: the likeliest of a sentence
@@ -280,31 +280,6 @@ def without_punctuation(sentence: Sentence) -> Sentence:
     """The words with a letter or digit; if there are none, all."""
     kept = [is_word(word) for word in sentence.words]
     return keep_words(sentence, kept) if any(kept) else sentence
-
-
-def keep_words(sentence: Sentence, kept: Sequence[bool]) -> Sentence:
-    """The sentence reduced to some of its words, what is left of each entity, and forbidden spans that are whole."""
-    new_post = [0]  # of each old fencepost
-    for keep in kept:
-        new_post.append(new_post[-1] + keep)
-    entities = {}
-    for entity in sentence.entities:
-        start, end = new_post[entity.start], new_post[entity.end]
-        head = None if entity.head is None or not kept[entity.head] else new_post[entity.head]
-        if start < end:
-            entities[start, end, entity.label] = Entity(start, end, entity.label, head)
-    words = tuple(word for word, keep in zip(sentence.words, kept, strict=True) if keep)
-    taken = {(start, end) for start, end, _ in entities}
-    forbidden = ((new_post[i], new_post[j]) for i, j in sentence.forbidden if all(kept[i:j]))
-    return replace(
-        sentence,
-        words=words,
-        entities=tuple(entities.values()),
-        text=None,
-        offsets=None,
-        tree=None,
-        forbidden=tuple(span for span in forbidden if span not in taken),
-    )
 
 
 def is_word(word: str) -> bool:

@@ -1,6 +1,5 @@
 """`train`: from annotated data to a model. `fit`: prepare and check a run, run its epochs, evaluate the best one."""
 
-import difflib
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -14,10 +13,10 @@ from accelerate.state import AcceleratorState, PartialState
 from accelerate.utils import broadcast_object_list
 
 from nestree import checkpoint, hub
-from nestree.config import OTHER_NAMES, Settings, from_values
+from nestree.config import OTHER_NAMES, Settings, find_setting, from_values
 from nestree.data import formats
 from nestree.decoding import Temperatures
-from nestree.errors import ConfigError, InputError, TrainingError, format_duration
+from nestree.errors import InputError, TrainingError, format_duration
 from nestree.evaluation import Evaluation, evaluate
 from nestree.model import Recognizer, TextRules
 from nestree.model_card import Card, count_statistics
@@ -159,17 +158,8 @@ def change_settings(settings: Settings, changes: Mapping[str, Any]) -> Settings:
     """
     values = asdict(settings)
     for name, value in changes.items():
-        prefix, _, key = name.rpartition("__")
-        sections = [section for section, keys in values.items() if key in keys and prefix in ("", section)]
-        if len(sections) > 1:
-            names = " or ".join(f"{section}__{key}" for section in sections)
-            raise ConfigError(f"{name}={value!r}: several sections have this key. Write {names}.")
-        if not sections:
-            keys = [key for section in values.values() for key in section]
-            close = difflib.get_close_matches(key, set(keys), 2, 0.5) or ["one of " + ", ".join(keys)]
-            near = OTHER_NAMES.get(key) or " or ".join(sorted(close))
-            raise ConfigError(f"{name}={value!r}: no setting has this name. Did you mean {near}?")
-        values[sections[0]][key] = value
+        section, key = find_setting(name, f"{name}={value!r}", "__", OTHER_NAMES.values())
+        values[section][key] = value
     return from_values(values, "settings")
 
 
@@ -373,11 +363,10 @@ def note_unused_heads(run: Run) -> None:
     if not count:
         run.step.notify("loss.gold_heads is true, but no training entity has a head, so heads stay latent.")
     for sentence, entity in latent[:1]:
-        assert entity.head is not None
         run.step.notify(
             f"{len(latent):,} of {count:,} annotated heads stay latent, because entities on the same words, inside or "
             f"around have heads that contradict them (loss.gold_heads). The first: {place(sentence)}: {entity} with "
-            f"head {entity.head} ({sentence.words[entity.head]!r:.40})."
+            f"head {entity.head}."
         )
 
 

@@ -105,7 +105,7 @@ def test_invalid_bodies(client: TestClient, body: bytes, message: str):
 
 def test_content_types_paths_and_methods(client: TestClient):
     packed = {"content-type": "application/json", "content-encoding": "gzip"}
-    latin = {"content-type": "application/json; charset=ISO-8859-1"}
+    latin = {"content-type": "application/json; charset = ISO-8859-1"}
     for headers in ({"content-type": "text/plain"}, {"content-type": ""}, packed, latin):
         response = client.post("/v1/entities", content=b"{}", headers=headers)
         assert "application/json" in error_of(response, 415, "wrong_content_type")

@@ -236,8 +236,8 @@ WRITTEN_TO = {
 # By the end of the name of a file in the folder.
 FOLDER_SUFFIXES = {suffix: SUFFIXES[suffix] for suffix in (".ann", ".conllu", ".arrow", ".parquet", ".mrg")}
 FOLDER_SUFFIXES |= {".apf.xml": "ace", "dataset_dict.json": "datasets"}
-# Formats of single files: in a folder, they are read one after the other.
-FILE_FORMATS = FORMATS.keys() - {"brat", "ace", "nne", "genia", "gum", "datasets", "text"}
+FOLDER_FORMATS = {"brat", "ace", "nne", "genia", "gum", "datasets"}  # the files of a folder are read together
+FILE_FORMATS = FORMATS.keys() - FOLDER_FORMATS - {"text"}
 FILE_SUFFIXES = {suffix for suffix, format in SUFFIXES.items() if format in FILE_FORMATS}
 FILE_SUFFIXES |= {".json", ".xml", ".tsv"}  # whose content is looked at
 PARTS = ("train", "dev", "test")
