@@ -56,7 +56,6 @@ def serve(
     from nestree.pipeline import load
     from nestree.serve import run
 
-
     folder = hub.resolve(model)
     select_device(device)  # raises before the server says that it serves
     hosts: tuple[str, ...] = (*LOCAL_HOSTS, f"[{host}]" if ":" in host else host)
