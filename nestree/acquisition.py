@@ -471,7 +471,8 @@ def json_questions(document: Document) -> Document:
     """A document of `ask` as JSON lines hold it: questions by words, with a place for the answer."""
     (sentence,) = document.sentences
     questions = [
-        {"start": e.start, "end": e.end, "label": e.label, "score": e.score, "answer": None} for e in sentence.entities
+        {"start": e.start, "end": e.end, "label": e.label, "score": round_probability(e.score), "answer": None}
+        for e in sentence.entities
     ]
     extra = {key: value for key, value in document.extra.items() if key != "questions"}
     open_sentence = replace(sentence, entities=(), extra={**sentence.extra, "questions": questions})

@@ -263,8 +263,9 @@ def load(folder: Path | str, device: str | torch.device = "cpu", *, verify: bool
     """The model of a directory, ready to predict; not `verify`: without comparing its files with the manifest."""
     folder = Path(folder)
     log.debug("reading %s", folder)
-    training = folder / "training"
-    if training.is_dir() and not (folder / MANIFEST).is_file() and not (training / "scores.json").is_file():
+    training = folder / TRAINING
+    has_ended = (folder / MANIFEST).is_file() or (training / "scores.json").is_file()
+    if training.is_dir() and (folder / WEIGHTS).is_file() and not has_ended:
         log.warning(
             "%s: training has not ended, so its probabilities are not calibrated. Continue: nestree train --resume %s",
             folder,
@@ -438,10 +439,9 @@ def dequantized(tensors: Mapping[str, Tensor], folder: Path) -> dict[str, Tensor
 def read_stored_tensors(folder: Path) -> dict[str, Tensor]:
     """The tensors of weights.safetensors as they are stored."""
     if not (folder / WEIGHTS).is_file() and (folder / TRAINING).is_dir():
-        raise ModelError(
-            f"{folder} has no {WEIGHTS} yet: its training stopped before the first evaluation. Continue with "
-            f"`nestree train --resume {folder}`."
-        )
+        began = (folder / TRAINING / "state.safetensors").is_file()
+        remedy = f"Continue with `nestree train --resume {folder}`" if began else "Start it again"
+        raise ModelError(f"{folder} has no {WEIGHTS} yet: its training stopped before the first evaluation. {remedy}.")
     if is_exported(folder):
         raise ModelError(f"{folder} was exported to ONNX and has no {WEIGHTS}. Name the model that it was made of.")
     return read_tensors(require(folder, WEIGHTS))[0]

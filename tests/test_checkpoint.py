@@ -13,11 +13,12 @@ import nestree
 from nestree import checkpoint
 from nestree.checkpoint import read_tensors, write_tensors
 from nestree.decoding import Temperatures
-from nestree.errors import ConfigError, DataError, ModelError
+from nestree.errors import ConfigError, DataError, ModelError, TrainingError
 from nestree.model import Recognizer, TextRules
 from nestree.nn.bert import FAMILIES, Bert
 from nestree.nn.encoder import load_pretrained, load_saved
 from nestree.pipeline import predict
+from nestree.training.run_dir import RunDir
 from tests import tiny
 from tests.cli.run import process
 
@@ -306,14 +307,21 @@ def test_equal_weights_are_equal_bytes(tmp_path):
     assert torch.equal(tensors["a"], torch.ones(3))
 
 
-def test_a_file_is_no_model_and_a_run_may_have_no_weights_yet(copy, tmp_path):
+def test_a_file_is_no_model_and_a_run_may_have_no_weights_yet(copy, tmp_path, caplog):
     (tmp_path / "m").write_text("")
     with pytest.raises(ModelError, match="is a file, and a model is a directory"):
         checkpoint.load(tmp_path / "m")
     (copy / "weights.safetensors").unlink()
+    (copy / "manifest.json").unlink(missing_ok=True)
     (copy / "training").mkdir()
+    with pytest.raises(ModelError, match=r"before the first evaluation. Start it again\."):
+        checkpoint.load(copy)
+    with pytest.raises(TrainingError, match=r"there is nothing to resume. Start the run again\."):
+        RunDir(copy).load_progress()
+    (copy / "training" / "state.safetensors").touch()
     with pytest.raises(ModelError, match=r"before the first evaluation. Continue with `nestree train"):
         checkpoint.load(copy)
+    assert not caplog.text  # nothing of probabilities that are not calibrated
 
 
 @pytest.mark.parametrize("size", [0, 1, 50, 1000])

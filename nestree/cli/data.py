@@ -229,7 +229,7 @@ def split(
         target_format = target_format or (source_format if writable else "jsonl")
         write_options = parse_options(write or (), target_format, "write")
         documents = list(formats.read(source, source_format, report, **reading.options(source_format)))
-    by = by or ("sentence" if any(document.id is None for document in documents) else "document")
+    by = by or ("sentence" if any(document.id is document.text is None for document in documents) else "document")
     units = make_units(documents, by, report)
     if lists:
         names = split_by_id_files(units, lists, rest)

@@ -71,7 +71,7 @@ OPTIONS = {
     "annotated": Opt("Annotated data, to measure the change in F1.", "FILE", name="--data"),
     "batch_words": Opt("Words in a batch.", "N", 1),
     "budget": Opt("Words to annotate; with --partial, spans to ask about.", "N", 1),
-    "by": Opt("Keep together: sentence or document. [default: document, if the data names them]", "UNIT"),
+    "by": Opt("Keep together: sentence or document. [default: document, if each has an id or a text]", "UNIT"),
     "card": Opt(
         "For the model card: name, license, language, data, note or label.LABEL; may be repeated.", "KEY=VALUE"
     ),

@@ -122,11 +122,11 @@ def train(
     if init and run.is_set("path", "encoder"):
         raise InputError("--init brings the encoder of its model with it. Leave --encoder out.")
     start = hub.resolve(init) if init else None
-    settings, origin = prepare_run("train", run, reading, {"--init": init}, start, {})
+    settings, origin = prepare_run(run, reading, {"--init": init}, start, {})
     if show_config:
         typer.echo(settings.to_toml(), nl=False)
         return
-    run_training("train", settings, origin, run, init=start, tensorboard=tensorboard)
+    run_training(settings, origin, run, init=start, tensorboard=tensorboard)
 
 
 def distill(
@@ -155,21 +155,16 @@ def distill(
         "repeat": repeat,
     }
     fixed = {"--teacher": teacher, "--unlabelled": unlabelled, "--hard": hard, "--repeat": repeat}
-    settings, origin = prepare_run("distill", run, reading, fixed, None, {"distill": distillation})
-    note = f"Distilled from {', '.join(Path(name).name for name in origin['distill']['teachers'])}"
-    if origin["distill"]["unlabelled"]:
-        note += f", on {', '.join(Path(name).name for name in origin['distill']['unlabelled'])}"
-    origin["card"] = {"note": f"{note}.", **origin["card"]}
-    run_training("distill", settings, origin, run)
+    note = f"Distilled from {', '.join(Path(name).name for name in teacher or ())}"
+    if unlabelled:
+        note += f", on {', '.join(path.name for path in unlabelled)}"
+    more = {"distill": distillation, "card": {"note": f"{note}."}}
+    settings, origin = prepare_run(run, reading, fixed, None, more)
+    run_training(settings, origin, run)
 
 
 def prepare_run(
-    command: str,
-    run: RunOptions,
-    reading: Reading,
-    fixed: Mapping[str, Any],
-    model: Path | None,
-    more: Mapping[str, Any],
+    run: RunOptions, reading: Reading, fixed: Mapping[str, Any], model: Path | None, more: Mapping[str, Any]
 ) -> "tuple[Settings, dict[str, Any]]":
     """The settings and the origin of a new run or of the one to resume.
 
@@ -189,12 +184,6 @@ def prepare_run(
             if value:
                 raise InputError(f"--resume continues with the settings of the run. Leave out {name}.")
         origin = {**training.origin_of(run.resume), **files}
-        started_by = "distill" if "distill" in origin else "train"
-        if started_by != command:
-            raise InputError(
-                f"{run.resume} was started by `nestree {started_by}`. Continue it with: nestree {started_by} --resume "
-                f"{run.resume}"
-            )
         settings = Settings.load(run.resume / "config.toml")
     else:
         options = {"format": reading.source_format, "words": reading.words, "sentences": reading.sentences}
@@ -207,8 +196,8 @@ def prepare_run(
     return settings, origin
 
 
-def run_training(command: str, settings: "Settings", origin: dict[str, Any], run: RunOptions, **options: Any) -> None:
-    """Read the data, train, and evaluate on the test data. `options` are those of `training.train`."""
+def run_training(settings: "Settings", origin: dict[str, Any], run: RunOptions, **options: Any) -> None:
+    """Read the data, train or distil, and evaluate on the test data. `options` are those of `training.fit`."""
     from accelerate import PartialState
 
     from nestree import training
@@ -231,7 +220,7 @@ def run_training(command: str, settings: "Settings", origin: dict[str, Any], run
     paths = {part: Path(origin[part]) for part in PARTS if part in origin}
     with reading_progress([*paths.values()]):
         parts = {part: list(reading.documents(path)) for part, path in paths.items()}
-    teachers = load_teachers(origin["distill"], run.device) if command == "distill" else []
+    teachers = load_teachers(origin["distill"], run.device) if "distill" in origin else []
     context = max(s.encoder.context for s in (settings, *(teacher.settings for teacher in teachers)))
     corpus = training.make_corpus(
         parts["train"],
@@ -270,7 +259,7 @@ def run_training(command: str, settings: "Settings", origin: dict[str, Any], run
         warn_disjoint_labels(test)
     print_line(training.summary(result, test))
     if result.evaluation is None:
-        print_line(f"Everything is saved. Continue with: nestree {command} --resume {folder}")
+        print_line(f"Everything is saved. Continue with: nestree train --resume {folder}")
         raise typer.Exit(INTERRUPTED)
     training.save_scores(result, test)
 

@@ -52,10 +52,10 @@ class Mention(NamedTuple):
     heads: Sequence[Span] = ()  # all words that may be the head, in characters
 
     def matches(self, text: str) -> bool:
-        """Whether the phrase is at these offsets of the text. Blanks count as equal."""
+        """Whether the phrase, if there is one, is at these offsets of the text. Blanks count as equal."""
         fragments = self.fragments or [(self.start, self.end)]
         actual = " ".join(text[max(0, start) : max(0, end)] for start, end in fragments)
-        return self.phrase is None or (self.end <= len(text) and actual.split() == self.phrase.split())
+        return not self.phrase or (self.end <= len(text) and actual.split() == self.phrase.split())
 
 
 class Passage(NamedTuple):

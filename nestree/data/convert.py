@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from nestree.data.formats import detect_format, detect_output_format, read, write
+from nestree.data.formats.common import WITHOUT_TEXT
 from nestree.data.io import ConversionReport, check_output_is_not_input, list_files
 from nestree.errors import escape_newlines, plural
 
 log = logging.getLogger(__name__)
 SHOWN_PLACES = 2  # of each change
-WITHOUT_DOCUMENTS = ("columns", "triplets")
 
 
 @dataclass
@@ -29,7 +29,7 @@ class Conversion:
     def as_json(self) -> dict[str, Any]:
         """The sizes and changes of both sides. Documents are counted as the files have them."""
         documents = self.reading.documents - self.reading.bare_sentences
-        has_documents = self.target_format not in WITHOUT_DOCUMENTS
+        has_documents = self.target_format not in WITHOUT_TEXT
         written = max(0, documents - self.writing.unwritten_documents) if has_documents else 0
         sides = {
             "read": (self.source, self.source_format, self.reading),

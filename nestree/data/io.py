@@ -10,6 +10,7 @@ import logging
 import math
 import os
 import platform
+import re
 import shutil
 import stat
 import sys
@@ -220,10 +221,18 @@ def open_file(path: Path) -> Iterator[BinaryIO]:
         raise DataError(f"{path} cannot be read: {why.strerror or why}.") from None
 
 
+PACKED = re.compile(rb"PK\x03\x04|BZh[1-9]1AY&SY|\xfd7zXZ|\x28\xb5\x2f\xfd|7z\xbc\xaf")  # zip, bzip2, xz, zstd, 7z
+
+
 def decompress(file: BinaryIO, path: Path) -> BinaryIO:
     """The file itself or, if it is gzip, its unpacked bytes."""
     buffered = file if isinstance(file, io.BufferedReader) else io.BytesIO(file.read())
     start = buffered.peek(2) if isinstance(buffered, io.BufferedReader) else buffered.getvalue()
+    if PACKED.match(start):
+        raise DataError(
+            f"{path} is a packed file or an office document, and of packed files only gzip is read. Unpack it, or save "
+            "it as text."
+        )
     is_gzip = start[:2] == b"\x1f\x8b"
     return io.BufferedReader(GzipReader(buffered, path), 2**17) if is_gzip else buffered
 

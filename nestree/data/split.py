@@ -45,22 +45,23 @@ def make_units(documents: Iterable[Document], by: str, report: ConversionReport 
         raise InputError(f"a split is by sentence or by document, not by {by!r}.")
     if by == "sentence":
         documents = list(documents)
-        for document in documents:
+        for number, document in enumerate(documents, 1):
+            place = document.id or f"document {number}"
             if report and document.text is not None:
-                report.note("texts of documents taken apart into their sentences", f"{document.id}")
+                report.note("texts of documents taken apart into their sentences", place)
             if report and not document.sentences:
-                report.note("documents without sentences left out", f"{document.id}")
+                report.note("documents without sentences left out", place)
         return [
             Unit(sentence.id, (Document((replace(sentence, start=0),), None, document.id, document.extra),))
             for document in documents
             for sentence in document.sentences
         ]
-    by_id: dict[str, list[Document]] = {}
-    for document in documents:
-        if document.id is None:
+    by_id: dict[str | int, list[Document]] = {}
+    for number, document in enumerate(documents):
+        if document.id is document.text is None:
             raise InputError("this data names no documents, so it cannot be split by document; split by sentence.")
-        by_id.setdefault(document.id, []).append(document)
-    return [Unit(id, tuple(same_id)) for id, same_id in by_id.items()]
+        by_id.setdefault(number if document.id is None else document.id, []).append(document)
+    return [Unit(same_id[0].id, tuple(same_id)) for same_id in by_id.values()]
 
 
 def sizes(ratios: Mapping[str, float], total: int) -> dict[str, int]:

@@ -1,6 +1,7 @@
 """Sentences for training and for choosing the best epoch, and their batches."""
 
 import hashlib
+import logging
 import math
 import random
 from collections import Counter
@@ -29,6 +30,7 @@ MIN_BATCH_WORDS = 150  # gradients of smaller batches are too noisy
 SHOWN_CROSSINGS = 5
 LENGTH_JITTER = 0.1  # relative noise on the lengths by which sentences are sorted: new batches in each epoch
 MAX_PADDING = 2  # a padded batch has at most so many times `batch_words`; charts grow with sentences
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -264,11 +266,18 @@ def adapt_to_small_data(settings: Settings, corpus: Corpus, epochs: int | None =
 
 def load_init_settings(folder: Path) -> Settings:
     """The settings of a model to start from; if they were adapted to small data, batches and epochs of `default`."""
-    settings, default = Settings.load(folder / "config.toml"), Settings.read("default").training
+    path, default = folder / "config.toml", Settings.read("default").training
+    settings = Settings.load(path)
     training = settings.training
     adapted = MIN_BATCH_WORDS <= training.batch_words <= SMALL_DATA_BATCH_WORDS
     if adapted and training.rho <= max_rho(training.batch_words):
         rho = default.rho if training.rho else 0.0
+        log.warning(
+            "%s has %d epochs, batches of %d words and rho = %g, which look adapted to small data: unless you set "
+            "them, %d, %d and %g take their place. To keep them, name %s as the config.",
+            *(folder.name, training.epochs, training.batch_words, training.rho),
+            *(default.epochs, default.batch_words, rho, path),
+        )
         training = replace(training, epochs=default.epochs, batch_words=default.batch_words, rho=rho)
     return replace(settings, training=training)
 
@@ -282,10 +291,7 @@ def resolve_crossing(sentences: Sequence[Sentence], mode: str) -> tuple[Sequence
     crossing = {k: pairs[0] for k, s in enumerate(sentences) if (pairs := crossing_pairs(s.entities))}
     if not crossing:
         return sentences, []
-    places = [
-        f"sentence {k + 1}{f' ({sentences[k].id})' if sentences[k].id else ''}: {a} and {b}"
-        for k, (a, b) in islice(crossing.items(), SHOWN_CROSSINGS)
-    ]
+    places = [f"{place(sentences[k])}: {a} and {b}" for k, (a, b) in islice(crossing.items(), SHOWN_CROSSINGS)]
     listing = "; ".join(places) + ("; ..." if len(crossing) > SHOWN_CROSSINGS else "")
     have = "sentence has" if len(crossing) == 1 else "sentences have"
     count = f"{len(crossing):,} training {have} entities that cross"
@@ -299,6 +305,11 @@ def resolve_crossing(sentences: Sequence[Sentence], mode: str) -> tuple[Sequence
     dropped = sum(len(s.entities) - len(t.entities) for s, t in zip(sentences, kept, strict=True))
     are = "is" if dropped == 1 else "are"
     return kept, [f"{count}: {dropped:,} of these entities {are} left out of training. {listing}."]
+
+
+def place(sentence: Sentence) -> str:
+    """What finds a sentence in its file: its number there is unknown."""
+    return sentence.id or f"{' '.join(sentence.words)!r:.60}"
 
 
 def drop_crossing(entities: Sequence[Entity]) -> tuple[Entity, ...]:

@@ -78,16 +78,11 @@ class RunDir(Callbacks):
             raise TrainingError(f"{self.path} is a file, and a directory is needed. Give another name.")
         if self.state.is_file():
             raise TrainingError(
-                f"{self.path} holds a run already. Continue it with `{self.resume_command}`, or give another name."
+                f"{self.path} holds a run already. Continue it with `nestree train --resume {self.path}`, or give "
+                "another name."
             )
         if self.path.is_dir() and any(self.path.iterdir()) and not self.training.is_dir():
             raise TrainingError(f"{self.path} is not empty. Give the name of a new directory.")
-
-    @property
-    def resume_command(self) -> str:
-        """The command that continues the run."""
-        distilled = self.state.is_file() and "distill" in self.load_progress().origin
-        return f"nestree {'distill' if distilled else 'train'} --resume {self.path}"
 
     def create(self, model_bytes: int) -> None:
         """Make and lock the directory; raise unless there is room for the model and for two states of training."""
@@ -112,7 +107,7 @@ class RunDir(Callbacks):
         except BlockingIOError:
             raise TrainingError(
                 f"{self.path} is being trained by another process{lock_owner(self.lock)}. Wait until that ends, or "
-                f"end it, and then continue with `{self.resume_command}`."
+                f"end it, and then continue with `nestree train --resume {self.path}`."
             ) from None
         for path in (*self.path.glob(".*.*"), *self.training.glob(".*.*")):
             shutil.rmtree(path, ignore_errors=True)
@@ -158,9 +153,10 @@ class RunDir(Callbacks):
     def load_progress(self) -> Progress:
         """How far the run is, without its tensors."""
         if not self.state.is_file():
+            began = self.training.is_dir()  # and stopped before its first state
+            remedy = "Start the run again" if began else "Name the directory of a run that was interrupted"
             raise TrainingError(
-                f"{self.path} has no {self.training.name}/{self.state.name}: there is nothing to resume. Name the "
-                "directory of a run that was interrupted."
+                f"{self.path} has no {self.training.name}/{self.state.name}: there is nothing to resume. {remedy}."
             )
         _, metadata = read_tensors(self.state, metadata_only=True)
         if metadata.get("format") != STATE_FORMAT:

@@ -28,7 +28,7 @@ from nestree.report.tables import ERROR_NAMES, describe_error
 from nestree.temperature import fit_temperatures
 from nestree.text import detect_word_style
 from nestree.training.callbacks import Callbacks, ProgressBar, TensorBoard
-from nestree.training.dataset import Corpus, adapt_to_small_data, data_files, load_init_settings, make_corpus
+from nestree.training.dataset import Corpus, adapt_to_small_data, data_files, load_init_settings, make_corpus, place
 from nestree.training.distill import Teachers
 from nestree.training.loop import Run, evaluate_on_dev, run_epochs, save, stop_on_interrupt, tune_decoding
 from nestree.training.optimizer import make_optimizer
@@ -342,8 +342,8 @@ def start_run(run: Run) -> None:
             f"encoder.context is {settings.encoder.context}, but no sentence has any: give documents of several "
             "sentences (in JSON lines, with a doc_id), and `context` to `make_corpus`."
         )
-    if settings.loss.gold_heads and all(e.head is None for s in run.corpus.train for e in s.entities):
-        run.step.notify("loss.gold_heads is true, but no training entity has a head, so heads stay latent.")
+    if settings.loss.gold_heads:
+        note_unused_heads(run)
     decoding = settings.decoding
     if settings.model.head_prior and (decoding.method == "spans" or not decoding.head_prior_weight):
         run.step.notify(
@@ -359,6 +359,26 @@ def start_run(run: Run) -> None:
             'another label, and loss.label = "softmax" gives a span one label. To find all, set it to "ranking".'
         )
     save(run)
+
+
+def note_unused_heads(run: Run) -> None:
+    """Tell the user if loss.gold_heads has nothing to learn from, or if annotated heads contradict each other."""
+    count, latent = 0, []
+    for sentence in run.corpus.train:
+        if with_head := [entity for entity in sentence.entities if entity.head is not None]:
+            gold = run.model.collator.sentence_gold(sentence)
+            headless = gold.spans[gold.heads < 0].tolist()
+            count += len(with_head)
+            latent += [(sentence, entity) for entity in with_head if [*entity.span] in headless]
+    if not count:
+        run.step.notify("loss.gold_heads is true, but no training entity has a head, so heads stay latent.")
+    for sentence, entity in latent[:1]:
+        assert entity.head is not None
+        run.step.notify(
+            f"{len(latent):,} of {count:,} annotated heads stay latent, because entities on the same words, inside or "
+            f"around have heads that contradict them (loss.gold_heads). The first: {place(sentence)}: {entity} with "
+            f"head {entity.head} ({sentence.words[entity.head]!r:.40})."
+        )
 
 
 def finish_run(run: Run, about: Mapping[str, str]) -> TrainResult:

@@ -150,7 +150,10 @@ def test_an_encoder_folder_whose_name_is_a_number(place, tmp_path, monkeypatch):
     succeed("distill", "--teacher", place / "model", "--encoder", "2024", *data, "--out", "student")
     assert 'path = "2024"' in (tmp_path / "student" / "config.toml").read_text()
     again = refuse("distill", "--teacher", "absent", "--encoder", "2024", *data, "--out", "student")
-    assert "student holds a run already. Continue it with `nestree distill --resume student`" in again
+    assert "student holds a run already. Continue it with `nestree train --resume student`" in again
+    resumed = succeed("train", "--resume", "student", "--device", "cpu")
+    assert "this run is finished (all epochs are done)" in resumed.stderr
+    assert "Distilled from model." in (tmp_path / "student" / "README.md").read_text()
     succeed("train", *data, "--out", "m", "--set", f"encoder.path={tmp_path / '2024'}")
     succeed("quantize", "m", "--out", "small")
     assert 'path = "2024"' in (tmp_path / "small" / "config.toml").read_text()
@@ -174,7 +177,6 @@ def test_an_encoder_folder_whose_name_is_a_number(place, tmp_path, monkeypatch):
         (["train", "--resume", "encoder"], "has no training/state.safetensors: there is nothing to resume"),
         (["train", "--resume", "model", "--set", "training.epochs=3"], "settings of the run. Leave out --set."),
         (["train", "--resume", "model", "--lr", "3"], "Leave out --lr."),
-        (["distill", "--resume", "model"], "was started by `nestree train`. Continue it with: nestree train --resume"),
         (["train", "--resume", "model", "--train", "tiny.toml"], "tiny.toml"),
         (["train", "--train", "data.jsonl", "--init", "encoder", "--out", "m", "--config", "tiny.toml"], "no labels"),
         (["train", "--train", "data.jsonl", "--init", "model", "--out", "m", "--encoder", "x"], "Leave --encoder out"),

@@ -1,7 +1,9 @@
 """Reading and writing files: every way in which they can be wrong, JSON records, XML, reports, and atomic writes."""
 
+import bz2
 import gzip
 import json
+import lzma
 from pathlib import Path
 
 import pytest
@@ -65,6 +67,8 @@ def test_lines_have_numbers_and_progress_is_reported(tmp_path):
         (gzip.compress(b"one\n" * 10000, mtime=0)[:40], "cannot be unpacked: .*cut off"),
         (gzip.compress(b"one\n", mtime=0)[:-6] + b"wrong!", "cannot be unpacked"),
         (b"\x1f\x8bnot gzip", "cannot be unpacked"),
+        *((pack(b"one\n"), "a.txt is a packed file .* Unpack it") for pack in (bz2.compress, lzma.compress)),
+        (b"PK\x03\x04" + bytes(30), "a.txt is a packed file or an office document, .* only gzip is read"),
     ],
 )
 def test_bytes_that_cannot_be_read(tmp_path, data, expected):

@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -112,13 +113,19 @@ def test_what_a_split_by_sentence_loses_is_counted():
     report = ConversionReport()
     sentences = [Sentence(["a"], (), "a", [(0, 1)], 2), Sentence(["b"], (), "b", [(0, 1)], 4)]
     text = Document(sentences, "- a b", "d")
-    data_units = make_units([text, Document((), id="e")], "sentence", report)
+    data_units = make_units([text, Document(())], "sentence", report)
     assert report.counts == {
         "texts of documents taken apart into their sentences": 1,
         "documents without sentences left out": 1,
     }
+    assert report.places["documents without sentences left out"] == ["document 2"]
     (joined,) = assemble_parts(data_units, ["x", "x"])["x"]
     assert (joined.id, joined.text, [s.words for s in joined.sentences]) == ("d", None, [("a",), ("b",)])
+
+
+def test_texts_without_ids_are_documents():
+    texts = [replace(document, id=None).with_text() for document in documents(9)]
+    assert [unit.documents for unit in make_units(texts, "document")] == [(text,) for text in texts]
 
 
 def test_parts_are_written_all_or_none(tmp_path: Path):

@@ -93,16 +93,18 @@ def test_data_without_entities(train, dev, name):
 
 def test_crossing_entities():
     data = make_corpus(documents(GOOD, CROSSED), documents(CROSSED), seed=1)
+    unnamed = make_corpus(documents(GOOD, replace(CROSSED, id=None)), documents(GOOD), seed=1)
     assert data.train == (GOOD, CROSSED)  # the loss leaves it out
     assert "1 training sentence has entities that cross" in data.notes[0]
-    assert "sentence 2 (s-7): 0-3 A and 2-5 B" in data.notes[0]
+    assert "trained on them. s-7: 0-3 A and 2-5 B" in data.notes[0]
+    assert "trained on them. 'a b c d e f': 0-3 A" in unnamed.notes[0]
     assert [count_mentions(s, trees=True) for s in data.train] == [2, 0]
     assert [count_mentions(s, trees=False) for s in data.train] == [2, 3]
     dropped = make_corpus(documents(GOOD, CROSSED), documents(CROSSED), seed=1, crossing_gold="drop")
     assert [entity.span for entity in dropped.train[1].entities] == [(0, 3), (5, 6)]
     assert "1 of these entities is left out" in dropped.notes[0]
     assert dropped.dev == (CROSSED,)  # dev data never changes
-    with pytest.raises(TrainingError, match=r"no tree holds both: sentence 2 \(s-7\): 0-3 A and 2-5 B"):
+    with pytest.raises(TrainingError, match=r"no tree holds both: s-7: 0-3 A and 2-5 B"):
         make_corpus(documents(GOOD, CROSSED), documents(GOOD), seed=1, crossing_gold="refuse")
 
 
@@ -153,7 +155,7 @@ def test_small_data_gets_smaller_batches_and_more_epochs(settings):
 
 
 @pytest.mark.parametrize(("rho", "expected"), [(0.5, 0.5), (0.0, 0.0)])
-def test_a_model_of_small_data_does_not_pass_on_its_small_batches(settings, tmp_path, rho, expected):
+def test_a_model_of_small_data_does_not_pass_on_its_small_batches(settings, tmp_path, caplog, rho, expected):
     small = make_corpus(make_documents(100), make_documents(10), seed=1)
     usual = settings("training.epochs=10", "training.batch_words=2000", f"training.rho={rho}")
     adapted, _ = adapt_to_small_data(usual, small)
@@ -161,6 +163,9 @@ def test_a_model_of_small_data_does_not_pass_on_its_small_batches(settings, tmp_
         (tmp_path / "config.toml").write_text(given.to_toml(), encoding="utf-8")
         training = load_init_settings(tmp_path).training
         assert (training.epochs, training.batch_words, training.rho) == (10, 2000, expected)
+    [message] = caplog.messages
+    assert f"unless you set them, 10, 2000 and {expected:g} take their place. " in message
+    assert message.endswith(f"To keep them, name {tmp_path / 'config.toml'} as the config.")
 
 
 # Batches

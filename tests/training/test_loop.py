@@ -177,6 +177,17 @@ def test_settings_that_do_not_fit_are_noted(settings, data, tmp_path, changes, n
     assert [note in text for text in found] == ([True] if note else [])
 
 
+def test_heads_that_contradict_each_other_are_noted(settings, data, tmp_path):
+    words = ["the", "mayor", "of", "Lisbon"]
+    inner = [Entity(2, 4, data.labels[0], head=2), Entity(3, 4, data.labels[0], head=3)]
+    bad = Sentence(words, [Entity(0, 4, data.labels[0], head=3), *inner])
+    recorder = Recorder()
+    corpus = replace(data, train=(*data.train, bad))
+    run(settings("training.epochs=1", "loss.gold_heads=true"), corpus, tmp_path / "m", callbacks=recorder)
+    assert recorder.says("2 of 3 annotated heads stay latent, because entities on the same words, inside or around")
+    assert recorder.says(f"The first: 'the mayor of Lisbon': 0-4 {data.labels[0]} with head 3 ('Lisbon').")
+
+
 def test_crossing_gold_trains_and_counts_in_the_evaluation(settings, tmp_path):
     crossed = Sentence(["a", "b", "c", "d"], [Entity(0, 3, "GPE"), Entity(1, 4, "ORG")])
     both = make_corpus([*DOCUMENTS, Document((crossed,))], [Document((crossed,))], seed=1)

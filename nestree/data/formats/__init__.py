@@ -34,10 +34,10 @@ from nestree.data.io import (
 from nestree.errors import DataError, InputError, plural
 from nestree.types import Document
 
-OTHER_NAMES = dict.fromkeys(("conll", "conll03", "iob", "iob2", "bio", "bioes"), "columns")  # elsewhere
-OTHER_NAMES |= {"conllu": "gum", "tsv": "csv", "json": "jsonl"}
-OTHER_NAMES |= {"labelstudio": "label-studio", "docbin": "spacy", "txt": "text"}
-OTHER_NAMES |= dict.fromkeys(("huggingface", "parquet", "arrow"), "datasets")
+FORMATS_ELSEWHERE = dict.fromkeys(("conll", "conll03", "iob", "iob2", "bio", "bioes"), "columns")
+FORMATS_ELSEWHERE |= {"conllu": "gum", "tsv": "csv", "json": "jsonl"}
+FORMATS_ELSEWHERE |= {"labelstudio": "label-studio", "docbin": "spacy", "txt": "text"}
+FORMATS_ELSEWHERE |= dict.fromkeys(("huggingface", "parquet", "arrow"), "datasets")
 COMMONLY_WIDENED = 0.01  # of the entities: other words would fit better
 
 
@@ -72,7 +72,7 @@ FORMATS = {
     "pubtator": Format("biomedical", True, ".pubtator", "PubTator"),
     "bioc": Format("biomedical", True, ".xml", "BioC, XML or JSON"),
     "research-json": Format("research_json", False, ".json", "the files of published systems", {}),
-    "datasets": Format("datasets", True, "", "a data set of Hugging Face: a folder or a parquet file"),
+    "datasets": Format("datasets", True, "", "a data set of Hugging Face: a folder, a parquet file or, to read, JSON"),
     "csv": Format("standoff", True, ".csv", "one entity a row, CSV or TSV; read with .txt files beside it"),
     "text": Format("text", False, ".txt", "plain text, without entities: a file, or a folder of .txt files"),
 }
@@ -193,7 +193,7 @@ def check_name(name: str, verb: str) -> None:
     """Raise if there is no such format to `read` or to `write`."""
     names = [key for key, format in FORMATS.items() if verb == "read" or format.writable]
     if name not in FORMATS:
-        near = OTHER_NAMES.get(name) or next(iter(difflib.get_close_matches(name, names, 1, 0.7)), None)
+        near = FORMATS_ELSEWHERE.get(name) or next(iter(difflib.get_close_matches(name, names, 1, 0.7)), None)
         hint = f"Did you mean {near}? " if near in names else ""
         raise InputError(f"there is no format {name!r}. {hint}Choose one of {', '.join(names)}.")
     if name not in names:
@@ -234,8 +234,8 @@ WRITTEN_TO = {
     ".iob": "a file called .iob2",
 }
 # By the end of the name of a file in the folder.
-FOLDER_FORMATS = {suffix: SUFFIXES[suffix] for suffix in (".ann", ".conllu", ".arrow", ".parquet", ".mrg")}
-FOLDER_FORMATS |= {".apf.xml": "ace", "dataset_dict.json": "datasets"}
+FOLDER_SUFFIXES = {suffix: SUFFIXES[suffix] for suffix in (".ann", ".conllu", ".arrow", ".parquet", ".mrg")}
+FOLDER_SUFFIXES |= {".apf.xml": "ace", "dataset_dict.json": "datasets"}
 # Formats of single files: in a folder, they are read one after the other.
 FILE_FORMATS = FORMATS.keys() - {"brat", "ace", "nne", "genia", "gum", "datasets", "text"}
 FILE_SUFFIXES = {suffix for suffix, format in SUFFIXES.items() if format in FILE_FORMATS}
@@ -336,7 +336,7 @@ def detect_stdin() -> str:
 def detect_folder(path: Path) -> str | None:
     """The format of a folder, if all files of data in it have one."""
     files = list_files(path)
-    formats = {format for end, format in FOLDER_FORMATS.items() if any(f.name.endswith(end) for f in files)}
+    formats = {format for end, format in FOLDER_SUFFIXES.items() if any(f.name.endswith(end) for f in files)}
     if formats and any(suffix_of(file) == ".jsonl" for file in files):
         return None  # reading only the other files would leave these out
     if not formats:
@@ -403,7 +403,9 @@ def label_studio_regions(record: dict[str, Any]) -> list[str]:
         if isinstance(values, list)
         and values
         and all(isinstance(value, dict) and value.keys() >= {"start", "end", "labels"} for value in values)
-        and all(isinstance(label, str) for value in values for label in value["labels"] or ())
+        and all(
+            isinstance(label, str) for value in values if isinstance(value["labels"], list) for label in value["labels"]
+        )
     ]
 
 
@@ -419,6 +421,8 @@ def detect_record(record: dict[str, Any], in_list: bool) -> str | None:
         return "bioc"
     if {"spans", "text"} <= keys:
         return "prodigy"
+    if "ner_tags" in keys and "entities" not in keys:
+        return "datasets"
     entities = record.get("entities")
     entity = entities[0] if isinstance(entities, list) and entities else {}
     entity = entity if isinstance(entity, dict) else {"start_offset": entity}

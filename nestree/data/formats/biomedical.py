@@ -67,7 +67,8 @@ FRAMES = {  # what a file begins with, has between documents, and ends with
     "jsonl": ("", "\n", "\n"),
 }
 HOLDERS = {"document", "passage", "sentence", "annotation", "relation"}  # elements that hold others
-NOT_IN_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
+NOT_IN_XML = re.compile("[\x00-\x08\x0e-\x1b\ufffe\uffff]")
+BLANKS_NOT_IN_XML = "[\x0b\x0c\x1c-\x1f]"
 LINE_ENDS = {"\r": "&#13;"}  # parsers make LF of CRLF
 COLLECTION_NOT_READ = "source, date, key and infons of a collection not read"
 
@@ -160,8 +161,7 @@ def bioc_to_annotated(document: Record, label: str, report: ConversionReport, pl
     passages = [passage._replace(start=passage.start - text_start) for passage in passages]
     mentions = []
     for holder in holders:
-        if relations := holder.get("relations"):
-            report.note("relations not read", times=len(relations))
+        common.count_relations(holder, report)
         for annotation in common.json_objects(holder, "annotations"):
             id = common.optional_str(annotation.get("id") or None)
             with common.skip_bad(report, f"{place}, annotation {id}" if id else place):
@@ -204,7 +204,7 @@ def bioc_to_mention(
         fragments.append((start, start + to_number(location.get("length"))))
     if not fragments:
         raise DataError("the annotation has no location. Give its offset and its length.")
-    if phrase is None:
+    if not phrase:
         report.note(common.NOT_COMPARED)
     score = infons.pop("score", None)
     if isinstance(score, str):
@@ -240,7 +240,9 @@ def write_bioc(
             raise DataError(f"{place}: `extra` holds what JSON cannot: {why}.") from None
         if kind != "xml":
             return common.dump_json(record, place)
+        change = "page breaks and the like written as line ends: XML cannot hold them, JSON (--write kind=json) can"
         text = bioc_to_xml("document", record)
+        text = common.replace_forbidden(text, BLANKS_NOT_IN_XML, change, report, by="\n")
         if character := NOT_IN_XML.search(text):
             raise DataError(
                 f"{place}: XML cannot hold {character[0]!r}. Write BioC as JSON instead, with --write kind=json (in "
@@ -367,7 +369,7 @@ def write_pubtator(documents: Iterable[Document], path: Path, report: Conversion
 
     def articles() -> Iterator[str]:
         for number, document in enumerate(common.report_losses(documents, "pubtator", report), 1):
-            id = re.sub(r"[|\s]", "_", document.id or str(number))
+            id = re.sub(r"[|\s\ufeff]", "_", document.id or str(number))
             if document.id is None:
                 report.note("ids generated: pubtator needs one")
             elif id != document.id:
@@ -378,12 +380,13 @@ def write_pubtator(documents: Iterable[Document], path: Path, report: Conversion
 
 
 def format_pubtator_article(document: Document, id: str, report: ConversionReport) -> str:
-    """The lines of a document. Each line break in its text becomes one blank, so that offsets stay the same."""
+    """The lines of a document. Each further line break becomes one blank, so that offsets stay the same."""
     original = document.text or ""
-    title = re.split(r"[\r\n]", original, maxsplit=1)[0]
-    change = "line ends written as blanks: pubtator cannot hold them"
-    abstract = common.replace_forbidden(original[len(title) + 1 :], r"[\r\n]", change, report, by=" ")
-    text = original[: len(title) + 1] + abstract
+    title, *rest = re.split(r"[\r\n]", original, maxsplit=1)
+    abstract = re.sub(r"[\r\n]", " ", "".join(rest))
+    text = f"{title}\n{abstract}" if abstract else title
+    if text != original:
+        report.note("line ends written as blanks: pubtator cannot hold them")
     lines = [f"{id}|t|{title}", f"{id}|a|{abstract}"]
     for entity, start, end in common.entity_offsets(document):
         change = "labels changed: pubtator has no place for tabs and line ends in them"

@@ -324,6 +324,9 @@ def parse_conllu(block: str, report: ConversionReport) -> tuple[dict[str, str], 
             head = -1 if token["head"] is None else token["head"] - 1
             upos, deprel = token["upos"] or "_", token["deprel"] or "_"
             words.append(ConlluWord(token["form"], upos, head, deprel, misc.get("Entity") or ""))
+        columns = ("lemma", "xpos", "feats", "deps")
+        if any(token[column] not in (None, "_") for token in sentence for column in columns):
+            report.note("lemmas, fine tags, features and enhanced trees not read")
     except DataError:
         raise
     except KeyError:
@@ -333,9 +336,6 @@ def parse_conllu(block: str, report: ConversionReport) -> tuple[dict[str, str], 
         raise DataError(f"this sentence is not CoNLL-U: {reason}.") from None
     if not words:
         raise DataError("this sentence has no words.")
-    columns = ("lemma", "xpos", "feats", "deps")
-    if any(token[column] not in (None, "_") for token in sentence for column in columns):
-        report.note("lemmas, fine tags, features and enhanced trees not read")
     return {key: value or "" for key, value in sentence.metadata.items()}, words
 
 

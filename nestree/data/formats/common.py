@@ -269,7 +269,7 @@ def count_sentences(is_lost: Callable[[Sentence, set[str]], Any]) -> Count:
     return lambda document, held: sum(bool(is_lost(sentence, held)) for sentence in document.sentences)
 
 
-WITHOUT_TEXT = {"columns", "triplets"}
+WITHOUT_TEXT = {"columns", "triplets"}  # nor documents
 WITHOUT_WORDS = {"bioc", "brat", "csv", "doccano", "jsonl by characters", "label-studio", "pubtator"}
 WITHOUT_MARKS = {*WITHOUT_TEXT, *WITHOUT_WORDS, "prodigy", "spacy"} - {"jsonl by characters"}
 WITHOUT_EXTRA = {*WITHOUT_MARKS, "datasets"}

@@ -1,4 +1,4 @@
-"""Data sets of Hugging Face: folders made by `save_to_disk`, folders of parquet files, single parquet or arrow files.
+"""Data sets of Hugging Face: folders made by `save_to_disk` or of parquet files; single parquet, arrow or JSON files.
 
 A row is a sentence. Read are
 - `tokens` (or `words`) with `entities` (or `ner`): a list of {start, end, label}, in words, ends exclusive. Written
@@ -21,12 +21,13 @@ from nestree.data.alignment import AnnotatedText
 from nestree.data.formats import common, jsonl
 from nestree.data.formats.columns import decode_tags, is_cell
 from nestree.data.formats.common import Record
-from nestree.data.io import STDIO, ConversionReport, atomic_path, list_files, optional_import
+from nestree.data.io import STDIO, ConversionReport, atomic_path, json_records, list_files, optional_import
 from nestree.errors import DataError, InputError
 from nestree.types import Document, Sentence
 
 BATCH_ROWS = 1000
 TAG_COLUMNS = ("ner_tags", "nested_ner_tags")
+JSON_SUFFIXES = {".json", ".jsonl"}
 PARQUET_NAME = re.compile(r"(.+?)(?:[-.]\d{5}-of-\d{5}.*)?\.parquet")
 
 
@@ -46,10 +47,11 @@ def read_datasets(
     does not say it. ends: "exclusive" or "inclusive", for entities.
     """
     common.check_choice("ends", ends, ("exclusive", "inclusive"))
-    optional_import("datasets", "a data set of Hugging Face", "formats")
 
     def parse_rows() -> Iterator[jsonl.Item]:
-        for place, row, features in read_rows(path, split, report):
+        is_json = not JSON_SUFFIXES.isdisjoint(path.suffixes)
+        json_rows: Iterator[tuple[str, Record, Any]] = ((place, row, {}) for place, row in json_records(path, report))
+        for place, row, features in json_rows if is_json else read_rows(path, split, report):
             with common.skip_bad(report, place):
                 record = to_record(row, features, tags, names, ends, report)
                 if "tokens" in record:
@@ -62,6 +64,7 @@ def read_datasets(
 
 def read_rows(path: Path, split: str, report: ConversionReport) -> Iterator[tuple[str, dict[str, Any], Any]]:
     """Each row with its place and the features of its table."""
+    optional_import("datasets", "a data set of Hugging Face", "formats")
     number = 0
     try:
         for file in find_tables(path, split):
@@ -157,8 +160,8 @@ def to_record(row: dict[str, Any], features: Any, tags: str, names: str, ends: s
     record["entities"] = []
     for column in columns:
         cells = parse_tags(record.pop(column), column, features, names)
-        if len(cells) != len(record["tokens"]):
-            raise DataError(f"{len(record['tokens'])} tokens have {len(cells)} {column}.")
+        if len(cells) != (length := len(common.require(record, "tokens", list, []))):
+            raise DataError(f"{length} tokens have {len(cells)} {column}.")
         spans, strays = decode_tags(cells)
         record["entities"] += [{"start": i, "end": j, "label": label} for i, j, label in spans]
         if strays:

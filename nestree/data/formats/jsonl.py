@@ -33,7 +33,7 @@ SENTENCE_KEYS = {
     "tokens", "words", "entities", "doc_id", "sent_id", "text", "offsets", "complete", "before", "after",
     "continues", "document", "tree", "forbidden",
 }  # fmt: skip
-KEYS_OF_OTHER_FORMATS = {"label": "doccano", "labels": "doccano", "spans": "prodigy"}
+KEYS_OF_OTHER_FORMATS = {"label": "doccano", "labels": "doccano", "spans": "prodigy", "ner_tags": "datasets"}
 KEYS_OF_OTHER_FORMATS |= dict.fromkeys(("ner", "ners", "entity_mentions"), "research-json")
 
 

@@ -139,7 +139,7 @@ def parse_brat_annotation(line: str, report: ConversionReport) -> Mention:
         if end <= start:
             raise EmptySpanError(f"entity {start}-{end} {match[1]} ends before it begins.")
     phrase = fields[2] if len(fields) > 2 else None
-    if phrase is None:
+    if not phrase:
         report.note(common.NOT_COMPARED)
     start, end = min(numbers), max(numbers)
     return Mention(start, end, match[1], place=report.place, phrase=phrase, fragments=fragments)
@@ -252,7 +252,7 @@ def read_csv(path: Path, report: ConversionReport, *, texts: str = "") -> Iterat
     """
     folder = Path(texts) if texts else path.parent
     rows: dict[str, list[tuple[str, dict[str, str]]]] = {}  # of each document
-    for place, row in parse_csv_rows(path):
+    for place, row in parse_csv_rows(path, report):
         rows.setdefault(row.get("doc_id") or "", []).append((place, row))
     found = {file.stem: [file] for file in folder.glob("*.txt") if file.is_file()}
     if not rows.keys() <= found.keys():  # by all ends of their paths, x/y/a.txt by x/y/a, y/a and a
@@ -283,7 +283,7 @@ def read_csv(path: Path, report: ConversionReport, *, texts: str = "") -> Iterat
             yield AnnotatedText(text, mentions, str(path), id, source=str(files[0]))
 
 
-def parse_csv_rows(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
+def parse_csv_rows(path: Path, report: ConversionReport) -> Iterator[tuple[str, dict[str, str]]]:
     """Each row with its place; a quoted cell may run over several lines."""
     lines = (line + "\n" for _, line in read_lines(path))
     header = next(lines, "")
@@ -296,7 +296,10 @@ def parse_csv_rows(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
                 f"{', '.join(names)[:80] or 'none'}."
             )
         while (place := f"{path}:{table.line_num + 1}") and (cells := next(table, None)) is not None:
-            if any(cells):
+            if any(cells[len(names) :]):
+                sizes = f"this row has {len(cells)} cells, and the header {len(names)}"
+                report.bad(DataError(f"{place}: {sizes}. Put cells that hold the separator in quotes."))
+            elif any(cells):
                 yield place, dict(zip(names, cells, strict=False))
     except csv.Error as why:
         raise DataError(f"{path}:{table.line_num}: this is not a row of a table: {why}.") from None
@@ -350,11 +353,15 @@ def write_csv(documents: Iterable[Document], path: Path, report: ConversionRepor
         )
         table.writerow(CSV_COLUMNS)
         documents = (document.with_text() for document in documents)  # to which offsets refer
+        ids: set[str] = set()
         for document in common.report_losses(documents, "csv", report):
             if not document.entities:
                 report.note("documents without entities not written: csv has no row for them")
                 report.unwritten_documents += 1
                 report.unwritten_sentences += len(document.sentences)
+            elif report.place in ids:
+                report.note("documents joined: csv cannot tell apart those of one id")
+            ids.add(report.place)
             for number, entity in enumerate(to_text_record(document)["entities"]):
                 for label in entity["labels"]:
                     values = entity | {key: label[key] for key in ENTITY_KEYS & label.keys()}

@@ -204,7 +204,7 @@ def correct_region_offsets(text: str, mentions: list[Mention], report: Conversio
         """Is the phrase at its offsets? Blanks and line breaks, which may be written as \\n, do not matter."""
         parts = text[max(0, mention.start) : max(0, mention.end)], mention.phrase or ""
         actual, phrase = ("".join(part.replace("\\n", "").split()) for part in parts)
-        return mention.phrase is None or (mention.end <= len(text) and actual == phrase)
+        return not mention.phrase or (mention.end <= len(text) and actual == phrase)
 
     with_lf, note_lf = text.replace("\r\n", "\n"), "offsets count CRLF as one character: text read with LF"
     for candidate, unit, correction in (
@@ -218,7 +218,7 @@ def correct_region_offsets(text: str, mentions: list[Mention], report: Conversio
         if all(matches(mention, candidate) for mention in moved):
             if correction:
                 report.note(correction)
-            elif has_surrogate_pairs(text) and any(mention.phrase is None for mention in mentions):
+            elif has_surrogate_pairs(text) and not all(mention.phrase for mention in mentions):
                 report.note(AMBIGUOUS_OFFSETS)
             return candidate, [mention._replace(phrase=None) for mention in moved]
     report.note("offsets trusted: the region repeats another text")

@@ -95,6 +95,18 @@ def test_what_xml_cannot_hold_is_said_and_json_can(tmp_path):
     assert json.loads((tmp_path / "a.xml").read_text())["documents"][0]["passages"][0]["text"] == "a\x00b"
 
 
+def test_page_breaks_are_line_ends_in_xml(tmp_path):
+    text = "Rome.\fOslo rose."
+    document = Document((Sentence(("Rome.\fOslo",), (Entity(0, 1, "A"),), "Rome.\fOslo", ((0, 10),)),), text)
+    report = write([document], tmp_path / "a.xml", "bioc")
+    assert [what[:11] for what in report.counts if "written as" in what] == ["page breaks"]
+    (back,), _ = documents(tmp_path / "a.xml", "bioc")
+    assert back.text == text.replace("\f", "\n")
+    write([document], tmp_path / "a.json", "bioc")
+    (back,), _ = documents(tmp_path / "a.json", "bioc")
+    assert back.text == text
+
+
 # PubTator: title and abstract as one text, offsets compared, relations counted
 
 
@@ -145,6 +157,11 @@ def test_written_offsets_hold_and_what_is_changed_is_counted(tmp_path):
         (sentence.words, [((0, 2), "D"), ((1, 5), "A B"), ((4, 5), "E")])
     ]
     assert empty.sentences == ()
+    for text in ("a\rb", "a\n", "a\r"):
+        report = write([Document((), text, "1")], tmp_path / "a", "pubtator")
+        assert report.counts == {"line ends written as blanks: pubtator cannot hold them": 1}, text
+    write([Document((), "a", "\ufeffx")], tmp_path / "a", "pubtator")
+    assert documents(tmp_path / "a", "pubtator")[0][0].id == "_x"
 
 
 # GENIA: types, coordinations, the split, and real files

@@ -89,8 +89,9 @@ def test_byte_order_marks(tmp_path, moved, start):
     assert_refused("at its offsets", write_brat_folder(tmp_path / "x", text, "T1\tPER 1 11\tMaya Ortiz"))
 
 
-def test_annotations_without_their_text_or_with_endless_offsets(tmp_path):
-    _, report = documents(write_brat_folder(tmp_path / "x", "Maya Ortiz spoke.", "T1\tPER 0 10"))
+@pytest.mark.parametrize("tab", ["", "\t"])
+def test_annotations_without_their_text_or_with_endless_offsets(tmp_path, tab):
+    _, report = documents(write_brat_folder(tmp_path / "x", "Maya Ortiz spoke.", f"T1\tPER 0 10{tab}"))
     assert report.counts == {"annotations without their text: not compared": 1}
     with pytest.raises(DataError, match=r"a\.ann:1: these are not offsets"):
         documents(write_brat_folder(tmp_path / "x", "Maya Ortiz spoke.", "T1\tPER 0 " + "9" * 5000 + "\tMaya"))

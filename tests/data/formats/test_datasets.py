@@ -14,6 +14,7 @@ from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Value
 from nestree.data import formats
 from nestree.errors import DataError
 from nestree.types import Document, Entity, Sentence
+from tests.tiny import write_text
 
 from .reading import assert_refused, documents, phrases, spans
 
@@ -51,6 +52,16 @@ def test_tags_of_several_layers_are_read_with_their_names(tmp_path):
     assert spans(document.sentences[0]) == [(0, 4, "PER"), (3, 4, "LOC")]
     assert document.sentences[0].id == "r1"
     assert report.counts == {}
+
+
+def test_tags_in_json_are_read(tmp_path):
+    tags = ["O", "B-ORG", "I-ORG", "I-ORG", "O"]
+    path = write_text(tmp_path / "a.jsonl", json.dumps({"tokens": WORDS, "ner_tags": tags}))
+    (document,), _ = documents(path)
+    assert spans(document.sentences[0]) == [(1, 4, "ORG")]
+    assert_refused("has no `entities`, but `ner_tags`, as datasets has", path, "jsonl")
+    path = write_text(tmp_path / "b.json", json.dumps([{"tokens": 5, "ner_tags": tags}]))
+    assert_refused("b.json:1, record 1: `tokens` must be a list, and is 5", path)
 
 
 def test_columns_of_tags_can_be_named_and_their_numbers_too(tmp_path):

@@ -222,6 +222,7 @@ TOO_DEEP = {"tokens": ["a"], "entities": [{"start": 0, "end": 1, "label": "X"}] 
 MESSAGES = {  # what is wrong: the files, and which of them to read
     "not UTF-8": ({"a.jsonl": b'{"tokens": ["a"]}\n' * 6 + b"na\xefve"}, "a.jsonl"),
     "cut-off gzip": ({"a.jsonl.gz": gzip.compress(b'{"tokens": ["a"]}\n' * 999)[:40]}, "a.jsonl.gz"),
+    "zip, bzip2, xz, zstd, 7z": ({"a.zip": b"PK\x03\x04" + bytes(30)}, "a.zip"),
     "JSON": ({"a.jsonl": b'{"tokens": ["a"]}\n{"tokens": ["a"]\n'}, "a.jsonl"),
     "XML": ({"a.xml": b"<set>" + b"\n" * 11 + b"<article><title>" + b"<sentence>a b cd</title>"}, "a.xml"),
     "an entity beyond its text": ({**MAYA, "a.ann": b"\nT1\tPER 0 99\tMaya"}, "a.ann"),

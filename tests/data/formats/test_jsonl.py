@@ -102,6 +102,12 @@ def test_a_text_may_be_incomplete_or_without_offsets(tmp_path):
         read(tmp_path, line.replace("  go", "  stay, go"))
 
 
+def test_an_empty_text_of_an_entity_is_not_compared(tmp_path):
+    line = '{"text": "in Oslo", "entities": [{"start": 3, "end": 7, "label": "GPE", "text": ""}]}'
+    ((document,), _) = read(tmp_path, line)
+    assert [entity.text for entity in document] == ["Oslo"]
+
+
 scalars = st.none() | st.booleans() | st.integers(-2, 4) | st.floats(0, 2)
 scalars |= st.sampled_from(["a", "b", "X", ""])
 keys = st.sampled_from(["start", "end", "label"])

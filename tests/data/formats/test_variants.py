@@ -71,6 +71,8 @@ def test_tables_of_bionne(tmp_path):
     assert_refused(r"d1.txt does not exist. Name the folder", path, texts=str(tmp_path / "none"))
     path.write_text(BIONNE.replace("20-24", "x"))
     assert_refused(r"train.tsv:2: '11-14,x' are not offsets such as 10-14", path)
+    path.write_text(BIONNE.replace("C1", "C1\tC2"))
+    assert_refused(r"train.tsv:2: this row has 6 cells, and the header 5. Put cells that hold", path)
 
 
 def test_texts_of_a_table_are_found_by_their_paths(tmp_path):
@@ -111,6 +113,9 @@ def test_csv_has_a_row_for_each_entity_and_is_read_with_its_texts(tmp_path):
     assert sorted(back.sentences[0].entities, key=str) == sorted(entities, key=str)
     report = write([Document([Sentence(text.split(), entities)])], tmp_path / "b.csv")
     assert report.counts["texts not written: csv cannot hold them"] == 1  # made of the words
+    assert "documents joined: csv cannot tell apart those of one id" not in report.counts
+    report = write([document, document], tmp_path / "b.csv")
+    assert report.counts["documents joined: csv cannot tell apart those of one id"] == 1
 
 
 def test_the_head_of_a_table_may_be_a_text(tmp_path):
