@@ -168,34 +168,28 @@ def select(
     unknown: set[str] = set()
 
     def rank(units: Sequence[Unit]) -> None:
-        """Keep the best of these units."""
-        if random and not options.means:
-            scored = [Scored(each, 0.0, None) for each in units]
-        else:
-            found = iter(measure(pipeline, [s for each in units for s in each.sentences], options))
-            scored = []
-            for each in units:
-                predictions = [next(found) for _ in each.sentences]
-                for k, prediction in enumerate(predictions):
-                    answered = answered_spans(each.sentences[k])
-                    if answers:
-                        answered |= answers.get(words_key(each.sentences[k].words), set())
+        """Keep the best of these units, or the spans of them that are most in doubt."""
+        sentences = [sentence for each in units for sentence in each.sentences]
+        found = iter(measure(pipeline, sentences, options) if options.means or not random else ())
+        for each in units:
+            predictions = list(islice(found, len(each.sentences)))  # none if the order is random
+            if partial:
+                for k, (sentence, prediction) in enumerate(zip(each.sentences, predictions, strict=True)):
+                    answered = answered_spans(sentence) | answers.get(words_key(sentence.words), set())
                     for margin, start, end, label, p in prediction.doubts:
-                        if (start, end) in answered:
-                            continue
-                        entity = Entity(start, end, label, None, round_probability(min(1.0, p)))
-                        question = Question(each, k, entity, margin)
-                        questions.add(f"{each.key} {k} {start} {end}", -margin, 1, question)
-                total = sum(prediction.uncertainty for prediction in predictions)
-                means = [prediction.mean for prediction in predictions]
-                weights = [len(sentence.words) for sentence in each.sentences]
-                mean: Any = None if means[0] is None else np.average(means, axis=0, weights=weights)  # type: ignore[arg-type]
-                scored.append(Scored(each, total / each.cost, mean))
-        for one in scored if not partial else ():
-            if one.unit.words > budget:
-                continue  # it would take the place of others
-            priority = random_order(one.unit.key, seed) if random else one.uncertainty
-            best.add(one.unit.key, priority, one.unit.words, one)
+                        if (start, end) not in answered:
+                            entity = Entity(start, end, label, None, round_probability(min(1.0, p)))
+                            question = Question(each, k, entity, margin)
+                            questions.add(f"{each.key} {k} {start} {end}", -margin, 1, question)
+            elif each.words <= budget:  # a larger one would take the place of others
+                value = sum(prediction.uncertainty for prediction in predictions) / each.cost
+                mean: Any = None
+                if options.means:
+                    weights = [len(sentence.words) for sentence in each.sentences]
+                    means: Any = [prediction.mean for prediction in predictions]
+                    mean = np.average(means, axis=0, weights=weights)
+                priority = random_order(each.key, seed) if random else value
+                best.add(each.key, priority, each.words, Scored(each, value, mean))
         if on_progress:
             on_progress(result.pool_words)
 
