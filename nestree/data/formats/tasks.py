@@ -255,7 +255,7 @@ def write_label_studio(
         annotation: Record = {"result": list(to_regions(document, part, from_name, to_name))}
         if part == "predictions":
             scores = [region["score"] for region in annotation["result"] if "score" in region]
-            mean = {"score": sum(scores) / len(scores)} if scores else {}
+            mean = {"score": round(sum(scores) / len(scores), 6)} if scores else {}
             annotation = {"model_version": model, **mean, **annotation}
         return {"data": data, part: [annotation]}
 
