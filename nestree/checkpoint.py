@@ -18,6 +18,7 @@ import hashlib
 import json
 import logging
 import os
+import shlex
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -269,7 +270,7 @@ def load(folder: Path | str, device: str | torch.device = "cpu", *, verify: bool
         log.warning(
             "%s: training has not ended, so its probabilities are not calibrated. Continue: nestree train --resume %s",
             folder,
-            folder,
+            shlex.quote(str(folder)),
         )
     with ThreadPoolExecutor(1) as pool:
         check = pool.submit(check_manifest, folder) if verify else None  # hashing releases the GIL
@@ -440,7 +441,7 @@ def read_stored_tensors(folder: Path) -> dict[str, Tensor]:
     """The tensors of weights.safetensors as they are stored."""
     if not (folder / WEIGHTS).is_file() and (folder / TRAINING).is_dir():
         began = (folder / TRAINING / "state.safetensors").is_file()
-        remedy = f"Continue with `nestree train --resume {folder}`" if began else "Start it again"
+        remedy = f"Continue with `nestree train --resume {shlex.quote(str(folder))}`" if began else "Start it again"
         raise ModelError(f"{folder} has no {WEIGHTS} yet: its training stopped before the first evaluation. {remedy}.")
     if is_exported(folder):
         raise ModelError(f"{folder} was exported to ONNX and has no {WEIGHTS}. Name the model that it was made of.")

@@ -259,7 +259,7 @@ def run_training(settings: "Settings", origin: dict[str, Any], run: RunOptions, 
         warn_disjoint_labels(test)
     print_line(training.summary(result, test))
     if result.evaluation is None:
-        print_line(f"Everything is saved. Continue with: nestree train --resume {folder}")
+        print_line(f"Everything is saved. Continue with: nestree train --resume {shlex.quote(str(folder))}")
         raise typer.Exit(INTERRUPTED)
     training.save_scores(result, test)
 

@@ -14,6 +14,7 @@ no random state: the order of sentences and the dropout of an update follow from
 import json
 import logging
 import os
+import shlex
 import shutil
 import weakref
 from collections.abc import Iterable
@@ -78,8 +79,8 @@ class RunDir(Callbacks):
             raise TrainingError(f"{self.path} is a file, and a directory is needed. Give another name.")
         if self.state.is_file():
             raise TrainingError(
-                f"{self.path} holds a run already. Continue it with `nestree train --resume {self.path}`, or give "
-                "another name."
+                f"{self.path} holds a run already. Continue it with `nestree train --resume "
+                f"{shlex.quote(str(self.path))}`, or give another name."
             )
         if self.path.is_dir() and any(self.path.iterdir()) and not self.training.is_dir():
             raise TrainingError(f"{self.path} is not empty. Give the name of a new directory.")
@@ -107,7 +108,7 @@ class RunDir(Callbacks):
         except BlockingIOError:
             raise TrainingError(
                 f"{self.path} is being trained by another process{lock_owner(self.lock)}. Wait until that ends, or "
-                f"end it, and then continue with `nestree train --resume {self.path}`."
+                f"end it, and then continue with `nestree train --resume {shlex.quote(str(self.path))}`."
             ) from None
         for path in (*self.path.glob(".*.*"), *self.training.glob(".*.*")):
             shutil.rmtree(path, ignore_errors=True)

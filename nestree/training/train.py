@@ -1,6 +1,7 @@
 """`train`: from annotated data to a model. `fit`: prepare and check a run, run its epochs, evaluate the best one."""
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
@@ -309,7 +310,7 @@ def note_resumption(run: Run) -> None:
     if progress.finished:
         run.step.notify(
             f"this run is finished ({progress.finished}): its best epoch is evaluated again. To train on, start "
-            f"a new run with --init {run.folder.path}."
+            f"a new run with --init {shlex.quote(str(run.folder.path))}."
         )
         return
     place = f"update {progress.updates + 1}, in epoch {progress.epoch} of {run.settings.training.epochs}"
@@ -441,7 +442,7 @@ def summary(result: TrainResult, test: Evaluation | None = None) -> str:
     for kind, errors in sorted(kinds.items(), key=lambda item: -len(item[1]))[:SHOWN_ERRORS]:
         lines.append(f"  {len(errors):>4} x {kind}, such as: {errors[len(errors) // 2]}")
     advice = (
-        f"Try it: nestree show TEXT.txt --model {result.folder}"
+        f"Try it: nestree show TEXT.txt --model {shlex.quote(str(result.folder))}"
         if result.evaluation.entities.f1
         else "It has learned nothing yet. Give it more updates: more epochs (--epochs 40), or smaller batches "
         "(--batch-words 150)."
