@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from nestree.data.io import ConversionReport
-from nestree.errors import DataError, EmptySpanError, InputError, SpanRangeError
+from nestree.errors import DataError, EmptySpanError, SpanRangeError
 from nestree.text import split
 from nestree.types import Document, Entity, Sentence, Span, build
 
@@ -358,17 +358,15 @@ def join_passages(passages: Iterable[Passage]) -> str:
     return "".join(parts)
 
 
-UNITS = ("characters", "utf-16", "graphemes")
+Unit = Literal["characters", "utf-16", "graphemes"]  # of offsets
 AMBIGUOUS_OFFSETS = "offsets in a text with emoji taken as characters: some tools count UTF-16 units"
 
 
-def to_code_points(text: str, unit: str) -> Callable[[int], int]:
+def to_code_points(text: str, unit: Unit) -> Callable[[int], int]:
     """A function from offsets in this unit to offsets in characters (code points).
 
     Offsets before or after the text stay outside of it.
     """
-    if unit not in UNITS:
-        raise InputError(f"offsets cannot count {unit!r}. Choose one of {', '.join(UNITS)}.")
     if unit == "utf-16" and has_surrogate_pairs(text):
         utf16 = list(accumulate((1 + (c > "\uffff") for c in text), initial=0))  # offset of each character
         return lambda offset: bisect_right(utf16, offset) - 1 + max(0, offset - utf16[-1])

@@ -28,7 +28,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from heapq import heappop, heappush
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from nestree.data.alignment import FRAGMENTS_JOINED
 from nestree.data.formats import common
@@ -174,14 +174,13 @@ def write_columns(
     path: Path,
     report: ConversionReport,
     *,
-    scheme: str = "iob2",
+    scheme: Literal["iob2", "bioes"] = "iob2",
     joined: bool = False,
 ) -> None:
     """One word a line, and a column for each layer that the data needs, the outermost entities in the first.
 
     scheme: "iob2" or "bioes". joined: one column of tags, such as I-ORG|B-GPE, instead of layers.
     """
-    common.check_choice("scheme", scheme, ("iob2", "bioes"))
     widest = 1
     with tempfile.TemporaryFile("w+", encoding="utf-8", newline="\n") as rows:
         for document in common.report_losses(documents, "columns", report):
