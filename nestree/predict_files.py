@@ -70,6 +70,7 @@ LOG_FILE = ".nestree.jsonl"
 LOCK_FILE = ".nestree.lock"
 LOG_FOLDER = ".nestree"  # in an object store, where nothing can be appended to a file
 LOG_SECONDS = 5.0  # between two files of that log
+BEGUN_BEFORE = "{} holds predictions that were begun before. Continue them with --resume, or give a new name."
 Values = Mapping[str, Any]
 
 
@@ -256,11 +257,18 @@ class ObjectStoreLog(ResumeLog):
     bytes. There is no lock: two runs that differ would be refused, and two that do not write the same.
     """
 
-    def __init__(self, folder: Path, store: ObjectStore, how: Values, done: Mapping[str, Values], logs: int) -> None:
-        """`logs`: how many there are already."""
-        self.folder, self.store, self.how, self.done, self.logs = folder, store, how, dict(done), logs
-        self.names = store.names()
-        self.run = uuid.uuid4().hex[:8]
+    def __init__(self, folder: Path, store: ObjectStore, how: Values, resume: bool) -> None:
+        self.folder, self.store, self.how, self.names = folder, store, how, store.names()
+        logs = sorted(name for name in self.names if re.fullmatch(rf"{LOG_FOLDER}/\d+-\w+\.jsonl", name))
+        if self.names and not logs:
+            raise InputError(f"{store.url} is not empty, and no predictions were begun in it. Give a new name.")
+        if logs and not resume:
+            raise InputError(BEGUN_BEFORE.format(store.url))
+        self.done = {}
+        for name in logs:
+            text = store.read(name).decode("utf-8", "replace")
+            self.done |= parse_resume_log(text, f"{store.url}/{name}", store.url, how)
+        self.logs, self.run = len(logs), uuid.uuid4().hex[:8]
         self.new: list[Values] = []
         self.write_log()
 
@@ -304,7 +312,7 @@ def open_resume_log(jobs: JobPlan, how: Values, resume: bool) -> ResumeLog:
     folder = jobs.folder
     assert folder is not None
     if url := as_url(folder):
-        return open_object_store_log(folder, open_store(url), how, resume)
+        return ObjectStoreLog(folder, open_store(url), how, resume)
     path = folder / LOG_FILE
     if not path.exists() and folder.is_dir() and {file.name for file in folder.iterdir()} - {LOCK_FILE}:
         raise InputError(
@@ -325,9 +333,7 @@ def open_resume_log(jobs: JobPlan, how: Values, resume: bool) -> ResumeLog:
         if not resume and text.count("\n") < 2:  # no file was done
             text = ""
         if not resume and text:
-            raise InputError(
-                f"{folder} holds predictions that were begun before. Continue them with --resume, or give a new name."
-            )
+            raise InputError(BEGUN_BEFORE.format(folder))
         done = parse_resume_log(text, path, folder, how) if text else {}
         # Temporary folders of a killed process.
         unfinished = {f".{job.target.name[:40]}" for job in jobs.jobs}
@@ -338,22 +344,6 @@ def open_resume_log(jobs: JobPlan, how: Values, resume: bool) -> ResumeLog:
     except BaseException:
         os.close(lock)
         raise
-
-
-def open_object_store_log(folder: Path, store: ObjectStore, how: Values, resume: bool) -> ObjectStoreLog:
-    names = store.names()
-    logs = sorted(name for name in names if re.fullmatch(rf"{LOG_FOLDER}/\d+-\w+\.jsonl", name))
-    if names and not logs:
-        raise InputError(f"{store.url} is not empty, and no predictions were begun in it. Give a new name.")
-    if logs and not resume:
-        raise InputError(
-            f"{store.url} holds predictions that were begun before. Continue them with --resume, or give a new name."
-        )
-    done: dict[str, Values] = {}
-    for name in logs:
-        text = store.read(name).decode("utf-8", "replace")
-        done |= parse_resume_log(text, f"{store.url}/{name}", store.url, how)
-    return ObjectStoreLog(folder, store, how, done, len(logs))
 
 
 def parse_resume_log(text: str, path: Path | str, folder: Path | str, how: Values) -> dict[str, Values]:
@@ -561,7 +551,7 @@ class FilePredictor:
 
     def predict_to_folder(self, log: ResumeLog) -> None:
         """Each file that is not done yet into a file of its own."""
-        todo = []
+        todo: deque[Job] = deque()
         for job in self.plan.jobs:
             if log.is_done(job.name, job.source):
                 self.summary.done_before += 1
@@ -569,28 +559,24 @@ class FilePredictor:
                 self.total_bytes -= self.signatures[job][0]
             else:
                 todo.append(job)
-        try:
-            self.predict_jobs(todo, log)
-        finally:
-            log.flush()
-        log.check_written([job.name for job in self.plan.jobs])
-
-    def predict_jobs(self, jobs: Sequence[Job], log: ResumeLog) -> None:
-        if self.cluster:
-            jobs = self.cluster.predict_whole_files(self, jobs, log)
-        todo = deque(jobs)
 
         def finish_next(results: Results) -> None:
             job = todo.popleft()
             log.check_folder()
             log.add(job.name, self.write_job(job, results))
 
-        for job, results in groupby(self.predict(jobs), key=lambda result: result[0].job):
-            while todo[0] != job:  # files without documents
+        try:
+            if self.cluster:
+                todo = deque(self.cluster.predict_whole_files(self, todo, log))
+            for job, results in groupby(self.predict([*todo]), key=lambda result: result[0].job):
+                while todo[0] != job:  # files without documents
+                    finish_next(())
+                finish_next(results)
+            while todo:
                 finish_next(())
-            finish_next(results)
-        while todo:
-            finish_next(())
+        finally:
+            log.flush()
+        log.check_written([job.name for job in self.plan.jobs])
 
     def read(self, job: Job) -> Iterator[ReadDocument]:
         """The documents of a file."""
@@ -624,22 +610,21 @@ class FilePredictor:
 
     def write_job(self, job: Job, results: Results) -> Values:
         """Write the output of a job in the folder; returns its entry for the log."""
-        # A file of which everything was skipped has no output, and is done until it changes.
-        written = self.write_in_folder(job, results) if results or not self.reports[job].skipped else []
-        skipped = self.reports[job].skipped
-        self.finish(job)
-        return {"source": self.signatures[job], "written": written, "skipped": skipped}
-
-    def write_in_folder(self, job: Job, results: Results) -> list[str]:
-        """The names of the files that were written."""
         assert self.plan.folder is not None
-        if self.store is None:
-            return self.write_files(job, results, self.plan.folder)
-        with tempfile.TemporaryDirectory(prefix="nestree-") as staging:
-            self.write_files(job, results, Path(staging))
-            return self.store.upload(Path(staging))
+        report, written = self.reports[job], []
+        if not results and report.skipped:
+            pass  # a file of which everything was skipped has no output, and is done until it changes
+        elif self.store is None:
+            written = self.write_files(job, results, self.plan.folder)
+        else:
+            with tempfile.TemporaryDirectory(prefix="nestree-") as staging:
+                self.write_files(job, results, Path(staging))
+                written = self.store.upload(Path(staging))
+        self.finish(job)
+        return {"source": self.signatures[job], "written": written, "skipped": report.skipped}
 
     def write_files(self, job: Job, results: Results, folder: Path) -> list[str]:
+        """The names of the files that were written."""
         assert self.plan.folder is not None
         target = folder / job.target.relative_to(self.plan.folder)
         if not (self.plan.format == "brat" and job.format == "text"):

@@ -164,7 +164,7 @@ OPTIONS = {
     ),
     "write": Opt("An option of the output format; may be repeated.", "NAME=VALUE"),
 }
-VALUES = {  # of options of formats, by type
+VALUES: dict[Any, tuple[str, Callable[[str], Any]]] = {  # of options of formats, by type
     bool: ("(?i)true|yes|1|false|no|0", lambda value: value.lower() in ("true", "yes", "1")),
     int: (r"-?\d{1,18}", int),
 }
@@ -304,7 +304,7 @@ def parse_options(arguments: Iterable[str], format: str, verb: Literal["read", "
             hint = f"Did you mean {close[0]}?" if close else f"It has {', '.join(known) or 'none'}."
             raise InputError(f"--{verb} {argument}: {format} has no such option. {hint}")
         kind = known[name].annotation
-        expected, parse = VALUES.get(kind, (".*", kind))
+        expected, parse = VALUES.get(kind, (".*", str))
         if not re.fullmatch(expected, value):
             meant = "true or false" if kind is bool else "a whole number"
             raise InputError(f"--{verb} {argument}: the value must be {meant}.")

@@ -11,7 +11,7 @@ import typer
 from typer import Argument
 
 from nestree.cli.options import PARTS, Files, OutArgument, Reading, TableFormat, output_path, parse_numbers
-from nestree.cli.predict import find_jobs, predict_documents
+from nestree.cli.predict import find_jobs
 from nestree.cli.runtime import (
     BAD_INPUT,
     INTERRUPTED,
@@ -197,12 +197,10 @@ def prepare_run(
 
 
 def run_training(settings: "Settings", origin: dict[str, Any], run: RunOptions, **options: Any) -> None:
-    """Read the data, train or distil, and evaluate on the test data. `options` are those of `training.fit`."""
+    """Read the data, and train or distil. `options` are those of `training.fit`."""
     from accelerate import PartialState
 
     from nestree import training
-    from nestree.evaluation import evaluate, warn_disjoint_labels
-    from nestree.pipeline import PredictOptions
     from nestree.training.run_dir import RunDir
 
     folder = run.resume or run.out
@@ -247,21 +245,15 @@ def run_training(settings: "Settings", origin: dict[str, Any], run: RunOptions, 
             callbacks=callbacks,
             origin=origin,
             about=origin["card"],
+            test=parts.get("test"),
             **options,
         )
     if not PartialState().is_main_process:
         return
-    test = None
-    if result.evaluation and "test" in parts:
-        gold = [sentence for document in parts["test"] for sentence in document.sentences]
-        predicted = predict_documents(folder, parts["test"], run.device, PredictOptions(scored=True))
-        test = evaluate(gold, predicted, resamples=0)
-        warn_disjoint_labels(test)
-    print_line(training.summary(result, test))
+    print_line(training.summary(result))
     if result.evaluation is None:
         print_line(f"Everything is saved. Continue with: nestree train --resume {shlex.quote(str(folder))}")
         raise typer.Exit(INTERRUPTED)
-    training.save_scores(result, test)
 
 
 def load_teachers(distillation: dict[str, Any], device: str) -> "list[Recognizer]":

@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from nestree.data.io import ConversionReport
-from nestree.errors import DataError, EmptySpanError, InputError, SpanRangeError
+from nestree.errors import DataError, EmptySpanError, SpanRangeError
 from nestree.text import split
 from nestree.types import Document, Entity, Sentence, Span, build
 
@@ -118,12 +118,7 @@ def align(
         starts = sorted({0, *given} & set(range(len(spans))))
         joined = joined_boundaries(starts, entities, report, place)
         starts = [start for start in starts if start not in joined]
-    parts = word_sentences(text, spans, starts, entities, annotated.complete)
-    if annotated.forbidden:
-        parts = forbid(parts, starts, spans, annotated, report)
-    if len(annotated.sentence_ids) == len(parts):
-        ids = (str(id) if id else None for id in annotated.sentence_ids)
-        parts = tuple(replace(part, id=id) for part, id in zip(parts, ids, strict=True))
+    parts = word_sentences(annotated, spans, starts, entities, report)
     if annotated.only_words:
         bare = tuple(replace(part, text=None, offsets=None, start=0) for part in parts)
         return Document(bare, None, annotated.id, annotated.extra)
@@ -297,10 +292,17 @@ def overlapping_words(words: Sequence[Span], start: int, end: int) -> Span:
 
 
 def word_sentences(
-    text: str, words: Sequence[Span], starts: Sequence[int], entities: Iterable[Entity], complete: bool
+    annotated: AnnotatedText,
+    words: Sequence[Span],
+    starts: Sequence[int],
+    entities: Iterable[Entity],
+    report: ConversionReport,
 ) -> tuple[Sentence, ...]:
     """The sentences that begin at these words; entities count the words of the whole text."""
+    text, borders, sentences = annotated.text, [*starts, len(words)], []
+    ids = annotated.sentence_ids if len(annotated.sentence_ids) == len(starts) else [None] * len(starts)
     by_sentence: list[list[Entity]] = [[] for _ in starts]
+    forbidden: list[list[Span]] = [[] for _ in starts]
     for e in entities:
         k = bisect_right(starts, e.start) - 1
         first = starts[k]
@@ -308,38 +310,26 @@ def word_sentences(
         heads = tuple(head - first for head in e.heads)
         shifted = build(Entity, e.start - first, e.end - first, e.label, head, e.score, heads, e.extra)
         by_sentence[k].append(shifted)
-    sentences = []
-    for (first, last), inside in zip(pairwise([*starts, len(words)]), by_sentence, strict=True):
-        start, end = words[first][0], words[last - 1][1]
-        offsets = tuple((i - start, j - start) for i, j in words[first:last])
-        in_sentence = tuple(text[i:j] for i, j in words[first:last])
-        sentence = Sentence(in_sentence, tuple(inside), text[start:end], offsets, start, complete=complete)
-        sentences.append(sentence)
-    return tuple(sentences)
-
-
-def forbid(
-    sentences: Sequence[Sentence],
-    starts: Sequence[int],
-    words: Sequence[Span],
-    annotated: AnnotatedText,
-    report: ConversionReport,
-) -> tuple[Sentence, ...]:
-    """The sentences, which begin at these words, with the forbidden spans of the text."""
-    forbidden: list[list[Span]] = [[] for _ in sentences]
     for start, end in annotated.forbidden:
         first, last = overlapping_words(words, start, end)
         k = bisect_right(starts, first) - 1
         fits = first < last and (words[first][0], words[last - 1][1]) == (start, end)
-        if not fits or last > starts[k] + len(sentences[k].words):
+        if fits and last <= borders[k + 1]:
+            forbidden[k].append((first - starts[k], last - starts[k]))
+        else:
             report.note(NOT_WORDS, annotated.place)  # no model can predict it
-            continue
-        forbidden[k].append((first - starts[k], last - starts[k]))
-    try:
-        pairs = zip(sentences, forbidden, strict=True)
-        return tuple(replace(part, forbidden=tuple(spans)) if spans else part for part, spans in pairs)
-    except DataError as error:
-        raise error.at(annotated.place) from None
+    for k, (first, last) in enumerate(pairwise(borders)):
+        start, end = words[first][0], words[last - 1][1]
+        offsets = tuple((i - start, j - start) for i, j in words[first:last])
+        in_sentence = tuple(text[i:j] for i, j in words[first:last])
+        before = in_sentence, tuple(by_sentence[k]), text[start:end], offsets, start
+        id = str(ids[k]) if ids[k] else None
+        try:
+            sentence = Sentence(*before, id, annotated.complete, forbidden=tuple(forbidden[k]))
+        except DataError as error:
+            raise error.at(annotated.place) from None
+        sentences.append(sentence)
+    return tuple(sentences)
 
 
 def join_passages(passages: Iterable[Passage]) -> str:
@@ -358,17 +348,15 @@ def join_passages(passages: Iterable[Passage]) -> str:
     return "".join(parts)
 
 
-UNITS = ("characters", "utf-16", "graphemes")
+Unit = Literal["characters", "utf-16", "graphemes"]  # of offsets
 AMBIGUOUS_OFFSETS = "offsets in a text with emoji taken as characters: some tools count UTF-16 units"
 
 
-def to_code_points(text: str, unit: str) -> Callable[[int], int]:
+def to_code_points(text: str, unit: Unit) -> Callable[[int], int]:
     """A function from offsets in this unit to offsets in characters (code points).
 
     Offsets before or after the text stay outside of it.
     """
-    if unit not in UNITS:
-        raise InputError(f"offsets cannot count {unit!r}. Choose one of {', '.join(UNITS)}.")
     if unit == "utf-16" and has_surrogate_pairs(text):
         utf16 = list(accumulate((1 + (c > "\uffff") for c in text), initial=0))  # offset of each character
         return lambda offset: bisect_right(utf16, offset) - 1 + max(0, offset - utf16[-1])

@@ -13,14 +13,13 @@ same span with another label counts as another, an exact duplicate does not. *Mu
 (2, 1)
 """
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from nestree.display import escape_markdown
-from nestree.types import Document, Entity, Sentence, Span, crossing_pairs, depths
+from nestree.types import Document, Entity, Sentence, Span, crossing_pairs, depths, enclosing_spans
 
 
 @dataclass
@@ -93,18 +92,8 @@ def in_nesting(entities: Sequence[Entity]) -> list[bool]:
     [False, False, False, False]
     """
     labels = labels_by_span(entities)
-    spans = sorted(labels, key=lambda span: (span[0], -span[1]))  # enclosing spans before enclosed ones
-    nested_spans = {span for span in spans if len(labels[span]) > 1}
-    max_end = 0
-    for span in spans:
-        if span[1] <= max_end:
-            nested_spans.add(span)
-        max_end = max(max_end, span[1])
-    min_end = math.inf
-    for span in reversed(spans):
-        if min_end <= span[1]:
-            nested_spans.add(span)
-        min_end = min(min_end, span[1])
+    enclosing = enclosing_spans(labels)
+    nested_spans = {span for span in labels if enclosing[span] or len(labels[span]) > 1}.union(*enclosing.values())
     return [entity.span in nested_spans for entity in entities]
 
 

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from itertools import chain, count, islice
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from nestree import __version__
 from nestree.data.io import current_limits, lock_owner, optional_import, set_within
@@ -237,12 +237,6 @@ def warm_up(pipeline: "Pipeline") -> None:
             file.write(node_and_job)
 
 
-class Failure(NamedTuple):
-    """In place of a document that failed."""
-
-    description: str
-
-
 class Worker:
     """An actor that predicts documents, or reads and writes whole files."""
 
@@ -267,19 +261,18 @@ class Worker:
     def ready(self) -> None:
         pass
 
-    def predict(self, groups: Sequence[Sequence[Document]]) -> list[Document | Failure]:
-        """The documents of these groups with entities."""
+    def predict(self, groups: Sequence[Sequence[Document]]) -> list[Document | str]:
+        """The documents of these groups with entities, or why one failed."""
         from nestree.pipeline import Batcher
         from nestree.predict_files import describe_failure
 
-        results: dict[int, Document | Failure] = {}
+        results: dict[int, Document | str] = {}
         numbers = count()
         numbered = [[(next(numbers), document) for document in group] for group in groups]
         documents = list(chain(*groups))
 
         def handle_error(number: int, error: Exception) -> None:
-            description = describe_failure(self.pipeline, self.options, documents[number], error)
-            results[number] = Failure(description)
+            results[number] = describe_failure(self.pipeline, self.options, documents[number], error)
 
         batcher = Batcher[int](
             self.pipeline,
@@ -534,8 +527,8 @@ class Cluster:
                 task = tasks.popleft()
                 items_of_task = [item for group in task.item for item, _ in group]
                 for item, result in zip(items_of_task, task.result, strict=True):
-                    if isinstance(result, Failure):
-                        predictor.report_failure(item, result.description)
+                    if isinstance(result, str):
+                        predictor.report_failure(item, result)
                     else:
                         yield item, result
             if not tasks:
@@ -555,7 +548,7 @@ class Cluster:
                 else:
                     parts, task.is_done = [], True
                     why = f": it was left out, because its worker died {task.deaths} times over it"
-                    task.result = [Failure(f"{why}, perhaps for lack of memory.")]
+                    task.result = [f"{why}, perhaps for lack of memory."]
                 if parts:
                     place = tasks.index(task)
                     del tasks[place]

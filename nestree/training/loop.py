@@ -8,7 +8,7 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
@@ -31,6 +31,7 @@ from nestree.training.optimizer import CLIP_NORM, lr_schedule, set_lr
 from nestree.training.run_dir import Progress, RunDir
 from nestree.training.step import GradientStep, Update
 from nestree.treecrf import is_out_of_memory
+from nestree.types import Sentence
 
 ESTIMATE_AFTER = 60.0  # seconds of an epoch, or two epochs, until the duration of the run is estimated
 CUDA_ESTIMATE_AFTER = 300.0  # likewise in the first epoch on a GPU, in which kernels are compiled for each size
@@ -262,7 +263,7 @@ def end_epoch(run: Run) -> None:
     started = time.monotonic()
     try:
         settings = tune_decoding(run) if run.settings.decoding.tune else None
-        scores = evaluate_on_dev(run, settings).entities
+        scores = evaluate_shares(run, run.corpus.dev, settings).entities
     except PotentialsError as why:  # the last update of the epoch broke the weights
         raise bad_update(run, run.last_update, progress.updates, str(why)) from None
     run.dev_seconds = time.monotonic() - started
@@ -300,17 +301,18 @@ def tune_decoding(run: Run) -> Settings:
     return replace(run.settings, decoding=broadcast_object_list(best)[0])
 
 
-def evaluate_on_dev(run: Run, settings: Settings | None = None, scored: bool = False) -> Evaluation:
-    """Each process predicts its share of dev. `settings`: instead of the model's; `scored`: with probabilities."""
-    dev, accelerator = run.corpus.dev, run.accelerator
-    options = PredictOptions(scored=scored, settings=settings)
-    order = sorted(range(len(dev)), key=lambda k: len(dev[k].words))
+def evaluate_shares(
+    run: Run, gold: Sequence[Sentence], settings: Settings | None = None, scored: bool = False
+) -> Evaluation:
+    """Each process predicts its share. `settings`: instead of the model's; `scored`: with probabilities."""
+    accelerator, options = run.accelerator, PredictOptions(scored=scored, settings=settings)
+    order = sorted(range(len(gold)), key=lambda k: len(gold[k].words))
     share = order[accelerator.process_index :: accelerator.num_processes]
-    sentences = [dev[k] for k in share]
+    sentences = [gold[k] for k in share]
     predicted = retry_without_graphs(run, lambda: predict(run.model, sentences, options=options))
     pairs = list(zip(share, predicted, strict=True))
     by_index = dict(pairs if accelerator.num_processes == 1 else gather_object(pairs))
-    return evaluate(dev, [by_index[k] for k in range(len(dev))], resamples=0)
+    return evaluate(gold, [by_index[k] for k in range(len(gold))], resamples=0)
 
 
 def retry_without_graphs(run: Run, function: Callable[[], Result]) -> Result:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
-from accelerate.state import AcceleratorState, PartialState
+from accelerate.state import AcceleratorState
 from accelerate.utils import broadcast_object_list
 
 from nestree import checkpoint, hub
@@ -18,11 +18,10 @@ from nestree.config import OTHER_NAMES, Settings, find_setting, from_values
 from nestree.data import formats
 from nestree.decoding import Temperatures
 from nestree.errors import InputError, TrainingError, format_duration
-from nestree.evaluation import Evaluation, evaluate
+from nestree.evaluation import Evaluation, warn_disjoint_labels
 from nestree.model import Recognizer, TextRules
 from nestree.model_card import Card, count_statistics
 from nestree.nn.devices import select_device
-from nestree.pipeline import PredictOptions, predict
 from nestree.report import to_json
 from nestree.report.tables import ERROR_NAMES, describe_error
 from nestree.temperature import fit_temperatures
@@ -30,7 +29,7 @@ from nestree.text import detect_word_style
 from nestree.training.callbacks import Callbacks, ProgressBar, TensorBoard
 from nestree.training.dataset import Corpus, adapt_to_small_data, data_files, load_init_settings, make_corpus, place
 from nestree.training.distill import Teachers
-from nestree.training.loop import Run, evaluate_on_dev, run_epochs, save, stop_on_interrupt, tune_decoding
+from nestree.training.loop import Run, evaluate_shares, run_epochs, save, stop_on_interrupt, tune_decoding
 from nestree.training.optimizer import make_optimizer
 from nestree.training.run_dir import Progress, RunDir
 from nestree.training.step import GradientStep
@@ -127,18 +126,12 @@ def train(
             callbacks=shown,
             origin=origin,
             about=about,
+            test=documents.get("test"),
         )
     if result.evaluation is None:
         raise KeyboardInterrupt(f"training is saved in {folder}; continue it with resume=True and the same data")
     model = checkpoint.load(folder, select_device(device))
-    model.scores = {"dev": result.evaluation}
-    if PartialState().is_main_process:  # of several processes
-        if "test" in documents:
-            gold = model.sentences_with_context(documents["test"])
-            predicted = predict(model, gold, options=PredictOptions(scored=True))
-            model.scores["test"] = evaluate(gold, predicted, resamples=0)
-        save_scores(result, model.scores.get("test"))
-    [model.scores] = broadcast_object_list([model.scores])
+    model.scores = dict(result.evaluations)
     return model
 
 
@@ -171,8 +164,13 @@ class TrainResult:
     best_epoch: int
     seconds: float  # spent on training
     why: str  # training ended
-    evaluation: Evaluation | None  # of the best epoch on dev; None: training was interrupted
+    evaluations: Mapping[str, Evaluation]  # of the best epoch on "dev" and "test"; {}: training was interrupted
     card: Card | None  # None: training was interrupted
+
+    @property
+    def evaluation(self) -> Evaluation | None:
+        """On dev; None: training was interrupted."""
+        return self.evaluations.get("dev")
 
 
 def fit(
@@ -189,11 +187,13 @@ def fit(
     origin: Mapping[str, Any] | None = None,
     about: Mapping[str, str] | None = None,
     teachers: Teachers | None = None,
+    test: Sequence[Document] | None = None,
 ) -> TrainResult:
     """Train a model and leave the best epoch in `folder`; with `resume`, continue an interrupted run there.
 
     `init`: the directory of a model to start from. `origin` is saved for a resumed run: see `origin_of`. `about`:
-    entries of the model card (see model_card.about). `teachers`: to distil from, see `distill`.
+    entries of the model card (see model_card.about). `teachers`: to distil from, see `distill`. `test`: documents to
+    evaluate the best epoch on.
     Under `torchrun` or `accelerate launch`, all processes call this alike.
     """
     if teachers is not None:
@@ -251,7 +251,7 @@ def fit(
             run_epochs(run)
         finally:
             step.graphs = None  # a traceback would keep its memory
-        return finish_run(run, about or {})
+        return finish_run(run, about or {}, test)
 
 
 def make_accelerator(device: str) -> Accelerator:
@@ -371,12 +371,12 @@ def note_unused_heads(run: Run) -> None:
         )
 
 
-def finish_run(run: Run, about: Mapping[str, str]) -> TrainResult:
-    """Calibrate the best epoch on dev, evaluate it, and write its model card."""
+def finish_run(run: Run, about: Mapping[str, str], test: Sequence[Document] | None) -> TrainResult:
+    """Calibrate the best epoch on dev, evaluate it, and write its scores and its model card."""
     progress, model, folder = run.progress, run.model, run.folder.path
     done, best = progress.epoch - 1, progress.best_epoch
     if not progress.finished:
-        return TrainResult(folder, done, best, progress.seconds, "interrupted", None, None)
+        return TrainResult(folder, done, best, progress.seconds, "interrupted", {}, None)
     run.accelerator.wait_for_everyone()
     checkpoint.load_weights(model, checkpoint.read_weights(folder), folder / checkpoint.WEIGHTS)
     fitted = [fit_temperatures(model, run.corpus.dev) if run.is_main else None]
@@ -391,45 +391,47 @@ def finish_run(run: Run, about: Mapping[str, str]) -> TrainResult:
         )
         if run.is_main:
             checkpoint.write_text(folder / checkpoint.CONFIG, run.settings.to_toml())
-    evaluation = evaluate_on_dev(run, scored=True)
+    evaluation = evaluate_shares(run, run.corpus.dev, scored=True)
     before, after = 100 * progress.best_f1, 100 * evaluation.entities.f1
     if abs(after - before) >= NOTED_CHANGE:
         run.step.notify(f"with calibrated probabilities, dev F1 is {after:.2f}; in epoch {best} it was {before:.2f}.")
+    evaluations = {"dev": evaluation}
+    if test is not None:
+        evaluations["test"] = evaluate_shares(run, model.sentences_with_context(test), scored=True)
+        if run.is_main:
+            warn_disjoint_labels(evaluations["test"])
     card = Card(
         run.settings,
         model.labels,
         about,
         {"train": count_statistics(run.corpus.train), "dev": count_statistics(run.corpus.dev)},
-        {"dev": evaluation},
+        evaluations,
         f"This is epoch {best} of {done}, the best on dev; training took {progress.seconds:,.0f} seconds.",
     )
+    result = TrainResult(folder, done, best, progress.seconds, progress.finished, evaluations, card)
     if run.is_main:
         checkpoint.save_manifest(folder)
         checkpoint.write_text(folder / checkpoint.CARD, str(card))
+        save_scores(result)
     run.accelerator.wait_for_everyone()
-    return TrainResult(folder, done, best, progress.seconds, progress.finished, evaluation, card)
+    return result
 
 
-def save_scores(result: TrainResult, test: Evaluation | None) -> None:
-    """Write the scores of the model as JSON and, if it was tested, into its card."""
+def save_scores(result: TrainResult) -> None:
+    """Write the scores of the model as JSON."""
     values: dict[str, Any] = {"seconds_per_epoch": result.seconds / max(1, result.epochs)}
-    for name, evaluation in (("dev", result.evaluation), ("test", test)):
-        if evaluation is not None:
-            values[name] = to_json(evaluation)
-    if result.card is not None and test is not None:
-        card = replace(result.card, evaluations={**result.card.evaluations, "test": test})
-        checkpoint.write_text(result.folder / checkpoint.CARD, str(card))
+    values |= {part: to_json(evaluation) for part, evaluation in result.evaluations.items()}
     text = json.dumps(values, ensure_ascii=False, allow_nan=False, indent=2) + "\n"
     checkpoint.write_text(RunDir(result.folder).scores, text)
 
 
-def summary(result: TrainResult, test: Evaluation | None = None) -> str:
+def summary(result: TrainResult) -> str:
     """The result as a text for the terminal."""
     lines = [f"{result.epochs} epoch{'s' * (result.epochs != 1)} in {format_duration(result.seconds)}; {result.why}."]
     if result.evaluation is None:
         return lines[0]
-    names = {f"best epoch {result.best_epoch}: dev": result.evaluation, "test:": test}
-    for name, score in ((name, each.entities) for name, each in names.items() if each is not None):
+    names = {"dev": f"best epoch {result.best_epoch}: dev", "test": "test:"}
+    for name, score in ((names[part], each.entities) for part, each in result.evaluations.items()):
         lines.append(f"{name} P {100 * score.precision:.2f}  R {100 * score.recall:.2f}  F1 {100 * score.f1:.2f}")
     lines.append(f"model: {result.folder}")
     kinds: dict[str, list[str]] = {}

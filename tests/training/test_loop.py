@@ -200,7 +200,7 @@ def test_crossing_gold_trains_and_counts_in_the_evaluation(settings, tmp_path):
 
 def test_the_summary_shows_scores_and_typical_errors(done, data):
     test = evaluate(data.dev, data.dev, resamples=0)
-    lines = summary(done[1], test).splitlines()
+    lines = summary(replace(done[1], evaluations={**done[1].evaluations, "test": test})).splitlines()
     assert lines[0].startswith("3 epochs in ")
     assert lines[1].startswith(f"best epoch {done[1].best_epoch}: dev P ")
     assert lines[2] == "test: P 100.00  R 100.00  F1 100.00"
@@ -208,7 +208,7 @@ def test_the_summary_shows_scores_and_typical_errors(done, data):
     assert 0 < len(shown) <= 5
     assert lines[-1].endswith(f"--model {done[0]}")
     useless = evaluate(data.dev, [replace(sentence, entities=()) for sentence in data.dev], resamples=0)
-    assert "smaller batches (--batch-words 150)" in summary(replace(done[1], evaluation=useless))
+    assert "smaller batches (--batch-words 150)" in summary(replace(done[1], evaluations={"dev": useless}))
 
 
 # The best epoch
@@ -236,13 +236,13 @@ def test_the_decoder_is_chosen_on_dev_and_saved(settings, data, tmp_path, tune):
 def test_training_stops_when_no_epoch_is_better(settings, data, tmp_path, monkeypatch, scores, epochs, best):
     left, kept = iter(scores), {}
 
-    def scripted(run, settings):
+    def scripted(run, gold, settings):
         if run.progress.epoch == best:
             kept.update({name: value.clone() for name, value in run.model.state_dict().items()})
         f1 = next(left)
         return SimpleNamespace(entities=SimpleNamespace(f1=f1, precision=f1, recall=f1))
 
-    monkeypatch.setattr("nestree.training.loop.evaluate_on_dev", scripted)
+    monkeypatch.setattr("nestree.training.loop.evaluate_shares", scripted)
     monkeypatch.setattr("nestree.training.loop.tune_decoding", lambda run: run.settings)
     patient = settings("training.epochs=9", "training.early_stopping_patience=2")
     result = run(patient, data, tmp_path / "m")
@@ -414,21 +414,21 @@ def test_two_processes_take_the_steps_of_one(without_chance, data, tmp_path):
         torch.testing.assert_close(alone[name], shared[name], rtol=1e-4, atol=1e-5, msg=name)
 
 
-def test_one_of_two_processes_evaluates_the_test_data(settings, tmp_path):
+def test_two_processes_share_the_test_data(settings, tmp_path):
     (tmp_path / "settings.toml").write_text(settings("training.epochs=1").to_toml())
     formats.write(DOCUMENTS, tmp_path / "train.jsonl", "jsonl")
-    for rank in (0, 1):  # different test data, to see whose scores a process returns
-        formats.write(DOCUMENTS[rank : rank + 1], tmp_path / f"test-{rank}.jsonl", "jsonl")
+    formats.write(DOCUMENTS[:3], tmp_path / "test.jsonl", "jsonl")
     script = """
 import os, nestree
-rank = os.environ["RANK"]
-data = {"train": "train.jsonl", "dev": "train.jsonl", "test": f"test-{rank}.jsonl"}
+data = {"train": "train.jsonl", "dev": "train.jsonl", "test": "test.jsonl"}
 model = nestree.train(**data, out="two", config="settings.toml", device="cpu")
-with open(rank, "w") as file:
-    file.write(str(model.scores["test"].entities.gold))
+with open(os.environ["RANK"], "w") as file:
+    file.write(repr(model.scores["test"].entities))
 """
     (tmp_path / "script.py").write_text(script)
     launch([sys.executable, "-m", *LAUNCH, "script.py"], tmp_path)
-    gold = len(DOCUMENTS[0].sentences[0].entities)
-    assert [(tmp_path / rank).read_text() for rank in ("0", "1")] == [str(gold)] * 2
-    assert json.loads((tmp_path / "two/training/scores.json").read_text())["test"]["entities"]["gold"] == gold
+    gold = [sentence for document in DOCUMENTS[:3] for sentence in document.sentences]
+    expected = evaluate(gold, predict(checkpoint.load(tmp_path / "two"), gold), resamples=0).entities
+    assert [(tmp_path / rank).read_text() for rank in ("0", "1")] == [repr(expected)] * 2
+    stored = json.loads((tmp_path / "two/training/scores.json").read_text())["test"]["entities"]
+    assert (stored["gold"], stored["correct"]) == (expected.gold, expected.correct)

@@ -17,7 +17,7 @@ from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 from nestree.data.alignment import WIDENED, AnnotatedText, align
 from nestree.data.formats.common import skip_bad
@@ -210,10 +210,12 @@ def get_function(name: str, verb: str) -> Callable[..., Any]:
 
 def check_options(name: str, verb: str, chosen: dict[str, Any]) -> None:
     known = options(name, verb)
-    for key in chosen:
+    for key, value in chosen.items():
         if key not in known:
             has = f"its options are {', '.join(known)}" if known else "it has none"
             raise InputError(f"{name} has no option {key!r} to {verb}: {has}.")
+        if (choices := get_args(known[key].annotation)) and value not in choices:
+            raise InputError(f"{key} is one of {', '.join(filter(None, choices))}, not {value!r}.")
 
 
 # Detection: where only one format fits the name of a file or folder and its first lines

@@ -36,7 +36,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from xml.sax.saxutils import escape, quoteattr
 
 from nestree.data.alignment import AnnotatedText, Mention, Passage, join_passages
@@ -56,7 +56,6 @@ from nestree.types import Document
 
 # BioC
 
-BIOC_KINDS = ("xml", "json", "jsonl")
 FRAMES = {  # what a file begins with, has between documents, and ends with
     "xml": (
         "<?xml version='1.0' encoding='utf-8'?>\n<collection><source></source><date></date><key></key>\n",
@@ -222,15 +221,14 @@ def write_bioc(
     path: Path,
     report: ConversionReport,
     *,
-    kind: str = "",
+    kind: Literal["", "xml", "json", "jsonl"] = "",
     label: str = "type",
 ) -> None:
     """A collection. kind: "xml", "json" or "jsonl" (one document a line); if it is not given, as the file is called.
 
     label: the infon that holds the labels.
     """
-    kind = kind or next((k for k in reversed(BIOC_KINDS) if f".{k}" in path.suffixes), "xml")
-    common.check_choice("kind", kind, BIOC_KINDS)
+    form: str = kind or next((k for k in reversed(FRAMES) if f".{k}" in path.suffixes), "xml")
 
     def to_text(document: Document) -> str:
         place = f"{path}, {report.place}"
@@ -238,7 +236,7 @@ def write_bioc(
             record = document_to_bioc(document.with_text(), label)
         except (TypeError, ValueError) as why:
             raise DataError(f"{place}: `extra` holds what JSON cannot: {why}.") from None
-        if kind != "xml":
+        if form != "xml":
             return common.dump_json(record, place)
         change = "page breaks and the like written as line ends: XML cannot hold them, JSON (--write kind=json) can"
         text = bioc_to_xml("document", record)
@@ -251,7 +249,7 @@ def write_bioc(
         return text
 
     losses = common.report_losses(documents, "bioc", report)
-    common.write_joined(map(to_text, losses), path, FRAMES[kind])
+    common.write_joined(map(to_text, losses), path, FRAMES[form])
 
 
 def bioc_to_xml(name: str, record: Record) -> str:
@@ -408,9 +406,9 @@ def read_genia(
     path: Path,
     report: ConversionReport,
     *,
-    types: str = "five",
+    types: Literal["five", "all"] = "five",
     coordinations: bool = True,
-    part: str = "all",
+    part: common.Part = "all",
 ) -> Iterator[AnnotatedText]:
     """The articles of an XML file, or of a folder of them in the order of their names.
 
@@ -419,8 +417,6 @@ def read_genia(
     part: "train", "dev" or "test" of the usual split of all sentences in their order, 81 / 9 / 10 hundredths;
     "all" for everything.
     """
-    common.check_choice("types", types, ("five", "all"))
-    common.check_choice("part", part, ("all", "train", "dev", "test"))
     chosen = sentence_range(path, part) if part != "all" else None
     count = 0
     for article in parse_genia_articles(path, report):

@@ -26,9 +26,8 @@ import tempfile
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from heapq import heappop, heappush
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from nestree.data.alignment import FRAGMENTS_JOINED
 from nestree.data.formats import common
@@ -174,14 +173,13 @@ def write_columns(
     path: Path,
     report: ConversionReport,
     *,
-    scheme: str = "iob2",
+    scheme: Literal["iob2", "bioes"] = "iob2",
     joined: bool = False,
 ) -> None:
     """One word a line, and a column for each layer that the data needs, the outermost entities in the first.
 
     scheme: "iob2" or "bioes". joined: one column of tags, such as I-ORG|B-GPE, instead of layers.
     """
-    common.check_choice("scheme", scheme, ("iob2", "bioes"))
     widest = 1
     with tempfile.TemporaryFile("w+", encoding="utf-8", newline="\n") as rows:
         for document in common.report_losses(documents, "columns", report):
@@ -230,17 +228,11 @@ def assign_layers(spans: Sequence[LabelledSpan]) -> list[list[LabelledSpan]]:
     [[(0, 4, 'B'), (4, 5, 'D')], [(0, 1, 'A'), (1, 3, 'C')]]
     """
     layers: list[list[LabelledSpan]] = [[]]
-    free = [0]  # a heap of layers, the outermost first
-    busy: list[tuple[int, int]] = []  # a heap of (end, layer), the next to end first
     for span in sorted(spans, key=lambda span: (span[0], -span[1])):
-        while busy and busy[0][0] <= span[0]:
-            heappush(free, heappop(busy)[1])
-        if not free:
-            free.append(len(layers))
-            layers.append([])
-        layer = heappop(free)
-        layers[layer].append(span)
-        heappush(busy, (span[1], layer))
+        layer = next((layer for layer in layers if not layer or layer[-1][1] <= span[0]), None)
+        if layer is None:
+            layers.append(layer := [])
+        layer.append(span)
     return layers
 
 

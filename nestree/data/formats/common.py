@@ -1,4 +1,4 @@
-"""What the formats share: skipping bad records, checking options and fields, JSON output, and counting what is lost."""
+"""What the formats share: skipping bad records, checking fields, JSON output, and counting what is lost."""
 
 import json
 import re
@@ -7,13 +7,15 @@ from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from nestree.data.io import ConversionReport, atomic_writer, list_files, read_lines_or_errors
-from nestree.errors import DataError, InputError
+from nestree.errors import DataError
 from nestree.types import Document, Entity, Sentence, Span, char_span
 
 Record = dict[str, Any]
+Ends = Literal["exclusive", "inclusive"]
+Part = Literal["all", "train", "dev", "test"]
 T = TypeVar("T", str, list[Any], dict[str, Any])
 NOT_COMPARED = "annotations without their text: not compared"
 STRAY_TAGS = "tags that continue no entity: taken as the beginning of one"
@@ -45,12 +47,6 @@ def locate_errors(place: str) -> Iterator[None]:
         yield
     except DataError as error:
         raise (error if str(error).startswith(place) else error.at(place)) from None
-
-
-def check_choice(option: str, value: str, choices: Sequence[str]) -> None:
-    if value not in choices:
-        names = ", ".join(choice for choice in choices if choice)
-        raise InputError(f"{option} is one of {names}, not {value!r}.")
 
 
 def find_files(path: Path, pattern: str, layout: str) -> list[Path]:

@@ -38,7 +38,7 @@ def read_datasets(
     split: str = "",
     tags: str = "",
     names: str = "",
-    ends: str = "exclusive",
+    ends: common.Ends = "exclusive",
 ) -> Iterator[Document | AnnotatedText]:
     """The documents of a data set; rows with the same `doc_id` that follow each other are one.
 
@@ -46,7 +46,6 @@ def read_datasets(
     "ner_tags,fine_ner_tags". names: what the numbers in them stand for, such as "O,B-PER,I-PER", if the data set
     does not say it. ends: "exclusive" or "inclusive", for entities.
     """
-    common.check_choice("ends", ends, ("exclusive", "inclusive"))
 
     def parse_rows() -> Iterator[jsonl.Item]:
         is_json = not JSON_SUFFIXES.isdisjoint(path.suffixes)

@@ -15,7 +15,7 @@ label.
 import difflib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from nestree.data.alignment import AnnotatedText, Mention, align
 from nestree.data.formats import common
@@ -26,6 +26,7 @@ from nestree.text import split, split_at_boundaries
 from nestree.types import Document, Entity, Sentence, Span, Tree, char_span, round_probability
 
 NOT_LABELS = {"", "true", "false", "yes", "no", "null", "none"}  # answers that are meant otherwise
+Unit = Literal["words", "characters"]
 TREE_KEYS = {"spans", "arcs", "root", "probabilities"}
 ENTITY_KEYS = {"start", "end", "label", "head", "heads", "score"}
 DERIVED_KEYS = {"text", "label", "labels", "score", "depth", "parent"}  # of Document.to_dict
@@ -304,12 +305,11 @@ def parse_head(value: Any) -> Span | None:
     return head[0], head[1]
 
 
-def write_jsonl(documents: Iterable[Document], path: Path, report: ConversionReport, *, by: str = "words") -> None:
+def write_jsonl(documents: Iterable[Document], path: Path, report: ConversionReport, *, by: Unit = "words") -> None:
     """One sentence a line; what `read` reads back is equal.
 
     by: what entities count, "words" or "characters". By characters, a line is a whole document with its text.
     """
-    common.check_choice("by", by, ("words", "characters"))
     if by == "characters":
         documents = common.report_losses(documents, "jsonl by characters", report)
     write_mixed(((document, by) for document in documents), path)

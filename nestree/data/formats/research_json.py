@@ -14,7 +14,7 @@ those a mention repeats), the error names the right one. A file may also fit bot
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from nestree.data.alignment import FRAGMENTS_JOINED
 from nestree.data.formats import common
@@ -24,7 +24,6 @@ from nestree.errors import DataError, EmptySpanError, SpanRangeError
 from nestree.types import Document, Entity, Sentence
 
 ENDS = ("inclusive", "exclusive")
-OFFSETS = ("sentence", "document")
 SYSTEMS = {  # the keys of words and of entities -> which ends and offsets the systems use
     ("sentence", "ner"): ("exclusive", "sentence"),
     ("tokens", "entity_mentions"): ("exclusive", "sentence"),
@@ -40,15 +39,17 @@ ENTITY_KEYS = {"index", "start", "end", "span", "entity_type", "type", "label", 
 
 
 def read_research_json(
-    path: Path, report: ConversionReport, *, ends: str = "", offsets: str = ""
+    path: Path,
+    report: ConversionReport,
+    *,
+    ends: Literal["inclusive", "exclusive", ""] = "",
+    offsets: Literal["sentence", "document", ""] = "",
 ) -> Iterator[Document]:
     """The documents of a file; records with the same `doc_id` that follow each other are one.
 
     ends: "inclusive" or "exclusive"; offsets: words of the "sentence" or of the "document". If they are not given,
     as the system with these keys has it.
     """
-    common.check_choice("ends", ends, (*ENDS, ""))
-    common.check_choice("offsets", offsets, (*OFFSETS, ""))
     group: list[Sentence] = []
     group_id: str | None = None
     for place, record in json_records(path, report):

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from itertools import accumulate
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 from nestree.data.alignment import BLANK, AnnotatedText, Token, tokens
 from nestree.data.formats import common
@@ -36,14 +36,15 @@ PART_BYTES = 2**18  # that are decompressed at once to count them
 LIST_ITEM_BYTES = {"strings": 512, "cats": 64, "flags": 64, "span_groups": 64, "user_data": 64}
 
 
-def read_spacy(path: Path, report: ConversionReport, *, key: str = "", heads: str = "parse") -> Iterator[AnnotatedText]:
+def read_spacy(
+    path: Path, report: ConversionReport, *, key: str = "", heads: Literal["parse", "none"] = "parse"
+) -> Iterator[AnnotatedText]:
     """The documents of a DocBin; those without sentences are split by the rule `sentences`.
 
     key: which group of `doc.spans`, or "ents" for `doc.ents`; if it is not given, all groups or, in a document
     without any, `doc.ents`. heads: those that are written beside the spans, else from the dependency "parse" if
     there is one: the word, punctuation aside, whose own head lies outside; "none": not from there.
     """
-    common.check_choice("heads", heads, ("parse", "none"))
     spacy = optional_import("spacy", "a DocBin", "spacy")
     data, number = read_bytes(path), 0
     try:

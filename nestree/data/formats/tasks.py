@@ -37,12 +37,14 @@ characters are read. A task that was rejected or ignored is left out; the answer
 
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Literal
 from xml.sax.saxutils import quoteattr
 
 from nestree.data.alignment import (
     AMBIGUOUS_OFFSETS,
     AnnotatedText,
     Mention,
+    Unit,
     has_surrogate_pairs,
     to_code_points,
     tokens,
@@ -57,7 +59,6 @@ from nestree.types import Document, Span
 # Label Studio
 
 SHORT_TASK_KEYS = ("id", "annotator", "annotation_id", "created_at", "updated_at", "lead_time")
-PARTS = ("annotations", "predictions")
 FROM_NAME, TO_NAME, FIELD = "label", "text", "text"  # of `label_config`
 
 
@@ -65,7 +66,7 @@ def read_label_studio(
     path: Path,
     report: ConversionReport,
     *,
-    part: str = "",
+    part: Literal["annotations", "predictions", ""] = "",
     annotator: str = "",
     field: str = "text",
     from_name: str = "",
@@ -76,7 +77,6 @@ def read_label_studio(
     predictions. annotator: only what this one made: the number or address of a person, the version of a model.
     field: which field of the data holds the text. from_name: only the regions of this control of the labeling config.
     """
-    common.check_choice("part", part, (*PARTS, ""))
     for place, task in json_records(path, report):
         with common.skip_bad(report, place):
             task = to_full_task(task, field, from_name)
@@ -207,6 +207,7 @@ def correct_region_offsets(text: str, mentions: list[Mention], report: Conversio
         return not mention.phrase or (mention.end <= len(text) and actual == phrase)
 
     with_lf, note_lf = text.replace("\r\n", "\n"), "offsets count CRLF as one character: text read with LF"
+    unit: Unit
     for candidate, unit, correction in (
         (text, "characters", ""),
         (text, "utf-16", "offsets counted UTF-16 units: converted to characters"),
@@ -230,7 +231,7 @@ def write_label_studio(
     path: Path,
     report: ConversionReport,
     *,
-    part: str = "annotations",
+    part: Literal["annotations", "predictions"] = "annotations",
     from_name: str = "label",
     to_name: str = "text",
     field: str = "text",
@@ -242,7 +243,6 @@ def write_label_studio(
     the names of the Labels and of the Text in the labeling config. field: the field of the data that this Text
     shows. model: the version that predictions give as their origin.
     """
-    common.check_choice("part", part, PARTS)
 
     def to_task(document: Document) -> Record:
         data: Record = {field: document.text}
@@ -292,12 +292,11 @@ def label_config(labels: Iterable[str]) -> str:
 SPANS_KEYS = ("label", "labels", "entities")
 
 
-def read_doccano(path: Path, report: ConversionReport, *, offsets: str = "characters") -> Iterator[AnnotatedText]:
+def read_doccano(path: Path, report: ConversionReport, *, offsets: Unit = "characters") -> Iterator[AnnotatedText]:
     """The texts of a file, each a document.
 
     offsets: what they count, "characters", "utf-16" or "graphemes".
     """
-    to_code_points("", offsets)  # raises if there is no such unit
     for place, record in json_records(path, report):
         with common.skip_bad(report, place):
             text = common.require_text(record)
@@ -330,9 +329,14 @@ def parse_doccano_spans(record: Record, convert: Callable[[int], int]) -> Iterat
         yield Mention(convert(start), convert(end), label, extra=extra)
 
 
-def write_doccano(documents: Iterable[Document], path: Path, report: ConversionReport, *, key: str = "label") -> None:
+def write_doccano(
+    documents: Iterable[Document],
+    path: Path,
+    report: ConversionReport,
+    *,
+    key: Literal["label", "labels", "entities"] = "label",
+) -> None:
     """One document a line. key: where its spans stand, "label", "labels" or "entities"."""
-    common.check_choice("key", key, SPANS_KEYS)
 
     def to_record(document: Document) -> Record:
         spans = [(start, end, entity.label) for entity, start, end in common.entity_offsets(document)]

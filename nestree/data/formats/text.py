@@ -10,10 +10,10 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Literal
 
 from nestree.data.alignment import AnnotatedText
-from nestree.data.formats.common import check_choice, skip_bad
+from nestree.data.formats.common import skip_bad
 from nestree.data.io import (
     STDIO,
     ConversionReport,
@@ -33,14 +33,13 @@ PARAGRAPH_BREAK = re.compile(rb"\n[ \t\r]*\n")
 
 
 def read_text(
-    path: Path, report: ConversionReport, *, documents: str = "files", longest: int = LONGEST
+    path: Path, report: ConversionReport, *, documents: Literal["files", "lines"] = "files", longest: int = LONGEST
 ) -> Iterator[AnnotatedText]:
     """The text of a file, or of all .txt files in a folder and the folders in it.
 
     documents: "files" or "lines": what is a document each; blank lines are none. longest: a file of more bytes is
     read in parts.
     """
-    check_choice("documents", documents, ("files", "lines"))
     if longest < 4:
         raise InputError(f"longest is {longest}; a part must have room for a character, which may take 4 bytes.")
     for file, id in find_texts(path):

@@ -30,7 +30,6 @@ from nestree.types import Document, Entity, Sentence
 ENTITY = re.compile(r"\s*(\d{1,18})\s*,\s*(\d{1,18}) (.+)", re.DOTALL)
 # Such as 0 2 PER or 0-1 PER, which are no tags.
 ALMOST_ENTITY = re.compile(r"\s*\d+(\s*,\s*\d|(\s*-\s*|\s+)\d+\s+[^\d\s])")
-ENDS = ("exclusive", "inclusive")
 
 
 class Record(NamedTuple):
@@ -41,13 +40,12 @@ class Record(NamedTuple):
 
 
 def read_triplets(
-    path: Path, report: ConversionReport, *, ends: str = "exclusive", strip: str = ""
+    path: Path, report: ConversionReport, *, ends: common.Ends = "exclusive", strip: str = ""
 ) -> Iterator[Document]:
     """The sentences of a file, each a document. Part-of-speech tags are kept in `extra`, as "pos".
 
     ends: "exclusive" or "inclusive". strip: what labels begin with and should not, such as "G#".
     """
-    common.check_choice("ends", ends, ENDS)
     for record in parse_records(path, report):
         with common.skip_bad(report, f"{path}:{record.line}"):
             sentence = to_sentence(record, ends, strip)
@@ -61,7 +59,7 @@ def to_sentence(record: Record, ends: str, strip: str = "") -> Sentence:
         match = ENTITY.fullmatch(item)
         assert match is not None  # else `parse_block` takes the line for something else
         start, end = int(match[1]), int(match[2]) + (ends == "inclusive")
-        other = ENDS[ends == "exclusive"]
+        other = "inclusive" if ends == "exclusive" else "exclusive"
         advice = f" If ends are {other} in this file, read it with --read ends={other}."
         if end <= start:
             advice = advice if end == start else ""
@@ -105,13 +103,12 @@ def parse_block(block: list[str], path: Path, first: int, report: ConversionRepo
 
 
 def write_triplets(
-    documents: Iterable[Document], path: Path, report: ConversionReport, *, ends: str = "exclusive"
+    documents: Iterable[Document], path: Path, report: ConversionReport, *, ends: common.Ends = "exclusive"
 ) -> None:
     """The words, the part-of-speech tags if `extra` has them as "pos", the entities, a blank line.
 
     ends: "exclusive" or "inclusive".
     """
-    common.check_choice("ends", ends, ENDS)
     losses = common.report_losses(documents, "triplets", report)
     sentences = (sentence for document in losses for sentence in document.sentences)
     common.write_rows((row for s in sentences for row in format_sentence(s, ends, report)), path)
@@ -140,14 +137,13 @@ DEV, TEST = {"02"}, {"23", "24"}  # sections; the others are for training
 TOKEN = re.compile(r"[()]|[^()\s]+")
 
 
-def read_nne(path: Path, report: ConversionReport, *, trees: str = "", part: str = "all") -> Iterator[Document]:
+def read_nne(path: Path, report: ConversionReport, *, trees: str = "", part: common.Part = "all") -> Iterator[Document]:
     """The documents of a folder of stand-off files (and the folders in it), or of one such file.
 
     trees: the folder of the Penn Treebank's `.mrg` files, in which names are as in the stand-off folder; for one
     stand-off file, one file of trees. Without it, words are their numbers. part: "train", "dev" (section 02),
     "test" (sections 23 and 24) or "all".
     """
-    common.check_choice("part", part, ("all", "train", "dev", "test"))
     layout = "NNE is a folder of sections, 00 to 24, with wsj_0001.mrg in them."
     if trees and not Path(trees).exists():
         raise InputError(f"{trees} does not exist. `trees` is the folder of the Penn Treebank's .mrg files.")

@@ -54,7 +54,7 @@ def test_names_and_options_that_do_not_exist():
 
 CHOICES = {  # the options that have choices, by format
     "read": "spacy heads, datasets ends, genia types, genia part, nne part, research-json ends, research-json offsets,"
-    "triplets ends, text documents, label-studio part",
+    "triplets ends, text documents, label-studio part, doccano offsets",
     "write": "jsonl by, columns scheme, bioc kind, doccano key, label-studio part, triplets ends",
 }
 

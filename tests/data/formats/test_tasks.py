@@ -43,7 +43,7 @@ def test_unsure_offsets_are_counted_where_they_matter(tmp_path):
     for text, counts in {"é Rome": [], "🙂 Rome": [1]}.items():
         _, report = read_one(tmp_path, "doccano", {"text": text, "label": [[2, 6, "GPE"]]})
         assert list(report.counts.values()) == counts
-    with pytest.raises(InputError, match="offsets cannot count 'bytes'"):
+    with pytest.raises(InputError, match="offsets is one of characters, utf-16, graphemes, not 'bytes'"):
         read_one(tmp_path, "doccano", {"text": "Rome"}, offsets="bytes")
 
 
