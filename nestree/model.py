@@ -84,7 +84,7 @@ class Recognizer(nn.Module):
         self.scorer = Scorer(self.encoder.size, settings.model, len(labels))
         embeddings = transformer.get_input_embeddings()
         self.head_prior = HeadPrior(embeddings.embedding_dim) if settings.model.head_prior else None
-        max_length = max_input_length(self.tokenizer, transformer.config)
+        max_length = max_input_length(self.tokenizer, transformer)
         self.collator = self.make_collator(max_length, embeddings.num_embeddings, str(encoder))
         self.float()  # whatever PyTorch's default dtype is
 
