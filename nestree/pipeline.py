@@ -163,7 +163,7 @@ class Pipeline:
 
     def to(self, device: str | torch.device) -> "Pipeline":
         """This pipeline, moved to another device, such as "cpu" or "cuda:1"."""
-        target = device if isinstance(device, torch.device) else select_device(device)
+        target = select_device(str(device))
         if isinstance(self.model, OnnxRecognizer):
             if self.precision not in ("auto", self.model.network.precision):
                 raise InputError(
