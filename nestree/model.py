@@ -16,6 +16,7 @@ from nestree.config import Settings
 from nestree.decoding import NO_TEMPERATURES, DecodedBatch, Temperatures, decode, decode_batch
 from nestree.decoding.constraints import Constraints, apply_constraints
 from nestree.errors import InputError, ModelError
+from nestree.evaluation import Evaluation
 from nestree.losses import Losses, compute_losses
 from nestree.nn.batch import Batch, Collator
 from nestree.nn.devices import select_device
@@ -84,7 +85,7 @@ class Recognizer(nn.Module):
         self.scorer = Scorer(self.encoder.size, settings.model, len(labels))
         embeddings = transformer.get_input_embeddings()
         self.head_prior = HeadPrior(embeddings.embedding_dim) if settings.model.head_prior else None
-        max_length = max_input_length(self.tokenizer, transformer.config)
+        max_length = max_input_length(self.tokenizer, transformer)
         self.collator = self.make_collator(max_length, embeddings.num_embeddings, str(encoder))
         self.float()  # whatever PyTorch's default dtype is
 
@@ -95,7 +96,7 @@ class Recognizer(nn.Module):
         self.settings, self.labels = settings, tuple(labels)
         self.temperatures: Temperatures = NO_TEMPERATURES  # fitted on dev data when training ends
         self.text_rules = TextRules()  # how the texts of its training data were split
-        self.scores: dict[str, Any] = {}  # after nestree.train: the evaluations on "dev" and "test"
+        self.scores: dict[str, Evaluation] = {}  # after nestree.train: the evaluations on "dev" and "test"
         self.is_quantized = False  # whether its weights were stored in 8 bits
         self.card = ""  # the model card, in Markdown; "": one that is written from settings and labels
 

@@ -92,14 +92,23 @@ class PredictOptions(NamedTuple):
     means: bool = False  # with the mean of the vectors of the words
 
 
-class CallOptions(TypedDict, total=False):
-    """Options of `Pipeline.__call__`, which documents them."""
+class DecodeOptions(TypedDict, total=False):
+    """Options of `Pipeline.__call__` and `pipe`, which document them."""
 
-    known: Iterable[Sequence[Any]] | None
-    forbidden: Iterable[Sequence[Any]] | None
     labels: Collection[str] | None
     threshold: Threshold
     trees: bool
+
+
+class CallOptions(DecodeOptions, total=False):
+    known: Iterable[Sequence[Any]] | None
+    forbidden: Iterable[Sequence[Any]] | None
+
+
+class PipeOptions(DecodeOptions, total=False):
+    batch_size: int
+    batch_words: int | None
+    on_error: Literal["raise", "skip"]
 
 
 def load(
@@ -163,7 +172,7 @@ class Pipeline:
 
     def to(self, device: str | torch.device) -> "Pipeline":
         """This pipeline, moved to another device, such as "cpu" or "cuda:1"."""
-        target = device if isinstance(device, torch.device) else select_device(device)
+        target = select_device(str(device))
         if isinstance(self.model, OnnxRecognizer):
             if self.precision not in ("auto", self.model.network.precision):
                 raise InputError(
@@ -276,7 +285,7 @@ class Pipeline:
 
     def words(
         self,
-        sentences: Iterable[Sequence[str]],
+        sentences: Iterable[Sequence[str] | Sentence],
         *,
         labels: Collection[str] | None = None,
         threshold: Threshold = None,
@@ -292,13 +301,22 @@ class Pipeline:
         given = []
         for number, words in enumerate(sentences):
             try:
-                given.append(words if isinstance(words, Sentence) else Sentence(words))  # type: ignore[arg-type]
+                given.append(words if isinstance(words, Sentence) else Sentence(words))
             except DataError as error:
                 raise InputError(
                     f"sentences[{number}] is {words!r:.60}: {error}. Correct it, or leave it out."
                 ) from None
         options = self.predict_options(threshold, labels=labels)
         return predict(self.inference_model, given, options=options, workers=self.worker_pool)
+
+    @overload
+    def pipe(
+        self, texts: Iterable[str], *, as_tuples: Literal[False] = False, **options: Unpack[PipeOptions]
+    ) -> Iterator[Document]: ...
+    @overload
+    def pipe(
+        self, texts: Iterable[tuple[str, Item]], *, as_tuples: Literal[True], **options: Unpack[PipeOptions]
+    ) -> Iterator[tuple[Document, Item]]: ...
 
     def pipe(
         self,

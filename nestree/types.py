@@ -158,6 +158,15 @@ class Sentence(AttributeHints):
     context: Context | None = field(default=None, compare=False, repr=False)  # for the encoder
     forbidden: tuple[Span, ...] = ()  # that are known to be no entities, in an incomplete sentence
 
+    if TYPE_CHECKING:  # lists become tuples
+
+        def __init__(
+            self, words: Iterable[str], entities: Iterable[Entity] = (), text: str | None = None,
+            offsets: Iterable[Sequence[int]] | None = None, start: int = 0, id: str | None = None,
+            complete: bool = True, extra: Mapping[str, Any] = {}, tree: Tree | None = None,
+            context: Context | None = None, forbidden: Iterable[Sequence[int]] = (),
+        ) -> None: ...  # fmt: skip
+
     def __post_init__(self) -> None:
         is_list = isinstance(self.words, Iterable) and not isinstance(self.words, str)
         words = tuple(self.words) if is_list else ()
@@ -466,6 +475,13 @@ class Document(AttributeHints):
     text: str | None = None
     id: str | None = None
     extra: Mapping[str, Any] = field(default_factory=dict, compare=False)  # extra keys of its file
+
+    if TYPE_CHECKING:  # a list becomes a tuple
+
+        def __init__(
+            self, sentences: Iterable[Sentence], text: str | None = None, id: str | None = None,
+            extra: Mapping[str, Any] = {},
+        ) -> None: ...  # fmt: skip
 
     def __post_init__(self) -> None:
         is_list = isinstance(self.sentences, Iterable) and not isinstance(self.sentences, str)

@@ -251,6 +251,11 @@ def load_config(source: str, what: str = "configuration") -> Any:
     from transformers import AutoConfig
 
     config = call_loader(AutoConfig.from_pretrained, source, what)
+    if getattr(config, "is_encoder_decoder", False) or not hasattr(config, "num_hidden_layers"):
+        raise ModelError(
+            f"encoder {source!r} is a {config.model_type} model, and not an encoder of text alone. Choose one, such as "
+            "roberta-base."
+        )
     bert.warn_about_code(source, vars(config).pop("auto_map", None))
     if "/" in str(config._attn_implementation):
         config._attn_implementation = None
@@ -296,9 +301,11 @@ def call_loader(load: Any, source: str, what: str, **options: Any) -> Any:
             transformers_logging.enable_progress_bar()
 
 
-def max_input_length(tokenizer: Any, config: Any) -> int:
+def max_input_length(tokenizer: Any, transformer: Any) -> int:
     """How many subwords the encoder reads at once, special ones included."""
-    positions = getattr(config, "max_position_embeddings", None) or 512
-    if config.model_type in ("roberta", "xlm-roberta", "camembert", "mpnet", "xlm-roberta-xl", "longformer"):
-        positions -= (1 if config.pad_token_id is None else config.pad_token_id) + 1  # they count from there
+    positions = getattr(transformer.config, "max_position_embeddings", None) or 512
+    table = getattr(getattr(transformer, "embeddings", None), "position_embeddings", None)
+    padding = getattr(transformer, "padding_position", getattr(table, "padding_idx", None))
+    if padding is not None:  # RoBERTa and its kin count from there
+        positions -= padding + 1
     return int(min(positions, tokenizer.model_max_length))

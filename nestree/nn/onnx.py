@@ -190,15 +190,17 @@ def trace(
 @contextmanager
 def quiet() -> Iterator[None]:
     """Keep warnings, logs and prints of the exporter from the user; failures are raised."""
-    logger = logging.getLogger()
-    level = logger.manager.disable
+    root = logging.getLogger()
+    disabled, level, handlers = root.manager.disable, root.level, root.handlers[:]
     logging.disable(logging.ERROR)
     try:
         with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
             warnings.simplefilter("ignore")
             yield
     finally:
-        logging.disable(level)
+        logging.disable(disabled)
+        root.setLevel(level)  # ONNX Runtime configures it to print every log at level INFO
+        root.handlers[:] = handlers
 
 
 def serialize(graphs: Mapping[str, Any]) -> Graphs:

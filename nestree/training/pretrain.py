@@ -74,7 +74,7 @@ def pretrain(
         tokenizer, transformer = load_tokenizer(encoder), load_pretrained(encoder, keep_pooler=True)
         check_encoder(tokenizer, transformer, encoder)
         network: Any = transformer
-        longest = min(WINDOW_SUBWORDS, max_input_length(tokenizer, network.config))
+        longest = min(WINDOW_SUBWORDS, max_input_length(tokenizer, network))
         splitter = SubwordTokenizer(tokenizer, longest)
         vocabulary_size = min(len(tokenizer), network.get_input_embeddings().num_embeddings)
         texts = MaskedTexts(splitter, sentences, tokenizer.mask_token_id, vocabulary_size, seed)

@@ -8,7 +8,7 @@ there, NaN included.
 
 import operator
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -41,7 +41,7 @@ class PlainPotentials(NamedTuple):
 
 Potentials = LexicalPotentials | PlainPotentials
 AnyPotentials = TypeVar("AnyPotentials", bound=Potentials)
-Lengths = Tensor | Sequence[int]
+Lengths = Tensor | np.ndarray | Sequence[int]
 
 
 def map_tensors(potentials: AnyPotentials, change: Callable[[Tensor], Tensor | None]) -> AnyPotentials:
@@ -95,7 +95,8 @@ def as_lengths(lengths: Lengths, batch: int) -> Tensor:
     try:
         if isinstance(lengths, Tensor) and (lengths.layout, lengths.dtype, lengths.shape) == usual:
             return lengths
-        sizes = torch.as_tensor(lengths).to_dense()
+        # PyTorch takes no array with negative strides, and warns of one that is read-only.
+        sizes = torch.as_tensor(lengths if isinstance(lengths, Tensor) else [*lengths]).to_dense()
         found = f"have shape {tuple(sizes.shape)} and type {sizes.dtype}"
     except (TypeError, ValueError, RuntimeError):
         sizes, found = torch.empty(0, 0), f"are {lengths!r}"
@@ -190,7 +191,7 @@ def sanitize(potentials: AnyPotentials, lengths: Tensor) -> AnyPotentials:
     return type(potentials)(*tensors)
 
 
-def observe(potentials: AnyPotentials, spans: Sequence[Sequence[tuple[int, int]]], lengths: Lengths) -> AnyPotentials:
+def observe(potentials: AnyPotentials, spans: Iterable[Iterable[Sequence[int]]], lengths: Lengths) -> AnyPotentials:
     """Only the trees that contain these spans: one list of (i, j) per sentence.
 
     A span that crosses an observed one becomes IMPOSSIBLE, and that is enough: a binary tree in which nothing
@@ -221,7 +222,7 @@ def observe(potentials: AnyPotentials, spans: Sequence[Sequence[tuple[int, int]]
     return type(potentials)(**{**potentials._asdict(), "span": span})
 
 
-def nested_spans(sentence: int, spans: Sequence[tuple[int, int]], length: int) -> list[tuple[int, int]]:
+def nested_spans(sentence: int, spans: Iterable[Sequence[int]], length: int) -> list[tuple[int, int]]:
     """The spans, without repetitions; raises if one lies outside the sentence or two of them cross."""
     try:
         pairs = {(operator.index(i), operator.index(j)) for i, j in spans}

@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 import torch
-from transformers import AutoModel
+from transformers import AutoConfig, AutoModel
 from typer.testing import CliRunner
 
 from nestree.checkpoint import load, save
@@ -118,11 +118,12 @@ def test_locked_dropout_and_scalar_mix():
 
 
 def test_the_longest_input(tmp_path):
-    for family in tiny.FAMILIES:
-        folder = tiny.encoder(tmp_path / family, family, longest=40)
-        model = tiny.model(folder)
-        assert max_input_length(model.tokenizer, model.encoder.transformer.config) == 40, family
-        full = torch.full((1, 40), 5)
+    for family in [*tiny.FAMILIES, "roberta-prelayernorm"]:
+        model = tiny.model(tiny.encoder(tmp_path / family, family, longest=40))
+        model.tokenizer.model_max_length = 10**30  # unknown
+        longest = max_input_length(model.tokenizer, model.encoder.transformer)
+        assert 39 <= longest <= 41, family
+        full = torch.full((1, longest), 5)
         model.encoder.hidden_states(full, torch.ones_like(full))  # it can read so many
 
 
@@ -139,6 +140,10 @@ def test_what_is_wrong_is_said(tmp_path):
     (folder / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 10**5}))
     with pytest.raises(ModelError, match=r"num_hidden_layers is 100000, and model.safetensors has \d+"):
         load_pretrained(str(folder))
+    for kind in ("bart", "clip"):
+        AutoConfig.for_model(kind).save_pretrained(folder)
+        with pytest.raises(ModelError, match=f"is a {kind} model, and not an encoder of text alone. Choose one, such"):
+            load_pretrained(str(folder))
 
 
 def with_code(folder, **config):

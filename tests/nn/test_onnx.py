@@ -1,6 +1,7 @@
 """Exported models against PyTorch: scores, entities, windows, constraints, 8 bits, damage, and what is refused."""
 
 import json
+import logging
 import pickle
 import shutil
 
@@ -10,7 +11,7 @@ import torch
 import nestree
 from nestree import checkpoint
 from nestree.errors import DataError, InputError, ModelError
-from nestree.nn.onnx import FORMAT, LABEL_GRAPH, SCORE_GRAPH, float_products, named_tensors
+from nestree.nn.onnx import FORMAT, LABEL_GRAPH, SCORE_GRAPH, float_products, named_tensors, quiet
 from nestree.types import Sentence
 from tests import tiny
 from tests.cli.run import nestree as run
@@ -125,6 +126,13 @@ def test_the_command_exports_to_8_bits_and_scores(tiny_model, tiny_data, tmp_pat
     assert log.exit_code == 0
     assert "onnxruntime" in log.stderr
     assert "exported to ONNX already" in refuse("export", tmp_path / "small", "--onnx", tmp_path / "twice")
+
+
+def test_what_an_exporter_does_to_logging_is_undone(monkeypatch):
+    monkeypatch.setattr(logging.root, "handlers", [])
+    with quiet():
+        logging.basicConfig(level=1)
+    assert (logging.root.handlers, logging.root.level > 1) == ([], True)
 
 
 def test_weights_that_stay_float_are_found():

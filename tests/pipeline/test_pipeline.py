@@ -315,8 +315,9 @@ def test_pickled_saved_and_moved(tiny_model, small_model, tmp_path, caplog):
     assert f"loaded {tiny_model}: Pipeline(Recognizer(encoder, 0." in caplog.text
     assert "device='cpu', precision='float32')" in caplog.text
     assert "words in 1 batches on cpu" in caplog.text
-    with pytest.raises(InputError, match=r"PyTorch finds no cuda:99 device|there is no device"):
-        ner.to("cuda:99")
+    for device in ("cuda:99", torch.device("cuda:99"), torch.device("meta")):
+        with pytest.raises(InputError, match=r"PyTorch finds no cuda:99 device|there is no device"):
+            ner.to(device)
     with torch.no_grad():
         next(ner.model.parameters()).mul_(1.001)  # 8 bits cannot express this
     ner.save_pretrained(tmp_path / "changed")

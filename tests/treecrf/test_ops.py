@@ -2,6 +2,7 @@
 
 import itertools
 
+import numpy as np
 import pytest
 import torch
 from torch.autograd import forward_ad
@@ -248,11 +249,12 @@ def test_autocast_on_cuda_changes_nothing():
 # Kinds of input
 
 
-def test_lengths_may_be_a_list_a_tuple_or_a_tensor_of_any_whole_type_and_nothing_given_is_changed(backend, function):
+def test_lengths_may_be_a_list_an_array_or_a_tensor_of_any_whole_type_and_nothing_given_is_changed(backend, function):
     given = single()
     expected = function(given, LENGTHS)
     types = (torch.int64, torch.int32, torch.int16, torch.uint8)
-    for lengths in (tuple(LENGTHS), *(torch.tensor(LENGTHS, dtype=dtype) for dtype in types)):
+    arrays = np.array(LENGTHS[::-1])[::-1], np.frombuffer(np.array(LENGTHS).tobytes(), int)  # reversed; read-only
+    for lengths in (tuple(LENGTHS), *arrays, *(torch.tensor(LENGTHS, dtype=dtype) for dtype in types)):
         assert same(function(given, lengths), expected)
         assert list(lengths) == LENGTHS
     assert all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(given, single(), strict=True))
