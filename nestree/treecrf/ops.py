@@ -208,12 +208,11 @@ def expected_log_ratio(p: AnyPotentials, q: AnyPotentials | None, lengths: Lengt
         q, _, _ = prepare(q, lengths, gradient=True)
     p, sizes, backend = prepare(p, lengths, gradient=True)
     tensors = [t for t in (*p, *(q or ())) if t is not None]
-    dtype, more = p.span.dtype, {}
+    dtype, create_graph = p.span.dtype, backend is reference and needs_gradient(tensors)
+    more = {"create_graph": True} if create_graph else {}
     if not backend.ASYNC_CHECKS:
         p, q = reference.in_float64(p), None if q is None else reference.in_float64(q)
-    if backend is reference:
-        more = {"create_graph": needs_gradient(tensors)}
-    with torch.set_grad_enabled(more.get("create_graph", False)):
+    with torch.set_grad_enabled(create_graph):
         log_z, probabilities = backend.inside_outside(p, sizes, has_head(p, q), **more)
         value = reference.expected_score(sanitize(p, sizes), probabilities, 0.0) - check_log_z(log_z, backend)
         if q is not None:

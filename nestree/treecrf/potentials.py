@@ -95,8 +95,8 @@ def as_lengths(lengths: Lengths, batch: int) -> Tensor:
     try:
         if isinstance(lengths, Tensor) and (lengths.layout, lengths.dtype, lengths.shape) == usual:
             return lengths
-        # PyTorch takes no array with negative strides, and warns of one that is read-only.
-        sizes = torch.as_tensor(lengths if isinstance(lengths, Tensor) else [*lengths]).to_dense()
+        # Not the array itself: PyTorch takes none with negative strides, and warns of one that is read-only.
+        sizes = (lengths if isinstance(lengths, Tensor) else torch.tensor([*lengths], device="cpu")).to_dense()
         found = f"have shape {tuple(sizes.shape)} and type {sizes.dtype}"
     except (TypeError, ValueError, RuntimeError):
         sizes, found = torch.empty(0, 0), f"are {lengths!r}"
@@ -300,7 +300,7 @@ def error_record(device: torch.device) -> Tensor | None:
         if on_cuda and torch.cuda.is_current_stream_capturing():
             return None
         with _error_lock, torch.inference_mode(False):
-            tensor = torch.zeros(4, dtype=torch.int32, pin_memory=on_cuda)
+            tensor = torch.zeros(4, dtype=torch.int32, device="cpu", pin_memory=on_cuda)
             record = _error_records.setdefault(device, ErrorRecord(tensor, tensor.numpy()))
     return record.tensor
 

@@ -116,6 +116,14 @@ def test_modes_of_torch_change_nothing(backend, function):
         torch.set_default_dtype(torch.float32)
 
 
+def test_the_default_device_of_torch_changes_nothing(backend):
+    for function in (log_partition, marginals, head_marginals, best_trees, entropy):
+        given = single()
+        expected = function(given, LENGTHS)
+        with torch.device("meta"):
+            assert same(function(given, LENGTHS), expected)
+
+
 def test_only_values_that_have_gradients_ask_for_them(backend):
     given = leaves(single())
     assert log_partition(given, LENGTHS).requires_grad
