@@ -1,4 +1,4 @@
-"""What `show`, `report` and `serve` share: safe text, the colors of labels, rows of brackets, SVG, and HTML pages.
+"""What `show`, `report` and `serve` share: safe text, the colors of labels, rows of brackets, and HTML pages.
 
 Templates and styles are files of the package, next to the code that uses them; those of every page are in `templates`.
 """
@@ -9,7 +9,6 @@ from datetime import date
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
-from xml.etree import ElementTree
 from zlib import crc32
 
 from nestree import __version__
@@ -108,27 +107,7 @@ def stack_spans(spans: Sequence[tuple[int, int]]) -> list[int]:
     return [rows[k] for k in range(len(spans))]
 
 
-# SVG and HTML
-
-
-def add_element(
-    parent: ElementTree.Element, tag: str, content: str = "", title: str = "", **attributes: str | float
-) -> ElementTree.Element:
-    """Append an SVG element. In the names of attributes, _ stands for -, and a trailing _ is dropped.
-
-    `title` is what a browser shows when the mouse is over the element. Numbers are rounded to a tenth; empty
-    attributes are left out.
-    """
-    values = {
-        name.rstrip("_").replace("_", "-"): value if isinstance(value, str) else f"{value:.1f}"
-        for name, value in attributes.items()
-        if value != ""
-    }
-    element = ElementTree.SubElement(parent, tag, values)
-    element.text = content or None
-    if title:
-        ElementTree.SubElement(element, "title").text = title
-    return element
+# HTML
 
 
 @cache

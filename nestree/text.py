@@ -21,6 +21,7 @@ import sys
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from itertools import chain, pairwise
 from typing import NamedTuple
 from unicodedata import category
@@ -303,7 +304,7 @@ OPENERS = "\"'“‘([{<`"
 CHUNK = re.compile(rf"[^\s{STOP}]++(?:{STOP}++[{re.escape(CLOSERS)}]*+)?+|{STOP}++[{re.escape(CLOSERS)}]*+")
 BLANK_TO_BLANK = re.compile(r"\S++")
 MAX_CACHED_LENGTH = 40  # characters
-MAX_CACHED = 2**15  # chunks of a style
+MAX_CACHED = 2**16  # chunks, most of which recur
 FOOTNOTES = re.compile(r"(?:\[\d{1,3}\])++\Z")
 NUMERALS = re.compile(r"[A-Z]?\d[\dA-Za-z.-]*|[IVXLC]+")
 STARTERS = closed_class(  # words that begin sentences more often than names do
@@ -403,10 +404,10 @@ def chunks(classes: str, words: str, sentences: str) -> Iterator[tuple[int, Chun
     by_rules = sentences == "rules"
     starts = line_starts(classes) if by_rules else {end.end(): False for end in LINE_END.finditer(classes)}
     lower_may_begin = by_rules and not re.search("[A-Z]", classes)
-    cache = CHUNK_CACHE[words]
     ending, quotes, begins = NOT, 0, True
     for match in (BLANK_TO_BLANK if words == "whitespace" else CHUNK).finditer(classes):
-        start, chunk = match.start(), cache[match[0]]
+        start, text = match.start(), match[0]
+        chunk = (analyze_chunk if len(text) <= MAX_CACHED_LENGTH else analyze_chunk.__wrapped__)(text, words)
         if start in starts:
             begins, quotes = True, 0 if starts[start] else quotes
         elif ending:
@@ -433,24 +434,7 @@ def sentence_ends(ending: int, beginning: int, lower_may_begin: bool) -> bool:
     return ending == PLAINLY or (ending == UNLESS_NUMBERED and beginning != NUMERAL)
 
 
-class ChunkCache(dict[str, Chunk]):
-    """Chunks of one word style; most of them recur."""
-
-    def __init__(self, style: str) -> None:
-        self.style = style
-
-    def __missing__(self, text: str) -> Chunk:
-        chunk = analyze_chunk(text, self.style)
-        if len(text) <= MAX_CACHED_LENGTH:
-            if len(self) >= MAX_CACHED:
-                self.clear()
-            self[text] = chunk
-        return chunk
-
-
-CHUNK_CACHE = {style: ChunkCache(style) for style in WORD_STYLES}
-
-
+@lru_cache(MAX_CACHED)
 def analyze_chunk(text: str, style: str) -> Chunk:
     words = last_words = split_words(text, style, last=False)
     if len(text) <= MAX_CHUNK and text.rstrip(CLOSERS).endswith("."):

@@ -20,15 +20,7 @@ from nestree.cli.options import (
     output_path,
     parse_options,
 )
-from nestree.cli.runtime import (
-    BAD_INPUT,
-    FOUND_ERRORS,
-    QUIET,
-    Commands,
-    print_json,
-    print_line,
-    reading_progress,
-)
+from nestree.cli.runtime import BAD_INPUT, FOUND_ERRORS, QUIET, Commands, print_json, print_line, reading_progress
 from nestree.errors import InputError
 
 if TYPE_CHECKING:

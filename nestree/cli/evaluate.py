@@ -10,15 +10,7 @@ from typer import Argument
 from nestree.cli.data import print_report
 from nestree.cli.options import OutputFormat, Reading, TableFormat, parse_numbers
 from nestree.cli.predict import load_pipeline, model_name, predict_sentences
-from nestree.cli.runtime import (
-    QUIET,
-    Commands,
-    print_json,
-    print_line,
-    print_rich,
-    reading_progress,
-    terminal_width,
-)
+from nestree.cli.runtime import QUIET, Commands, print_json, print_line, print_rich, reading_progress, terminal_width
 from nestree.errors import InputError
 
 if TYPE_CHECKING:

@@ -245,12 +245,10 @@ def predict_sentences(
         return predict(model, sentences, on_progress=bar.update, options=options)
 
 
-def predict_documents(
-    folder: Path, documents: "Sequence[Document]", device: str, options: "PredictOptions | None" = None
-) -> "list[Sentence]":
+def predict_documents(folder: Path, documents: "Sequence[Document]", device: str) -> "list[Sentence]":
     """The sentences of documents with the entities that the model of a folder predicts."""
     model = load_pipeline(folder, device)[0].inference_model
-    return predict_sentences(model, model.sentences_with_context(documents), options)
+    return predict_sentences(model, model.sentences_with_context(documents))
 
 
 def select(

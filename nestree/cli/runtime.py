@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 FOUND_ERRORS, BAD_INPUT, INTERRUPTED, CLOSED_PIPE = 1, 2, 130, 141
 QUIET, NORMAL = -1, 0  # one more for each -v
 USAGE_ERROR: Any = typer.BadParameter.__base__  # click's class: typer does not export it
+COMPILATION = "nestree.treecrf.numba_kernels.simd"  # logs it: nothing else happens for up to a minute
 GC_THRESHOLD = 50_000  # by default, garbage collection takes 0.35 s of the four that `nestree predict` takes to start
 URL_OPTIONS = ("--cors-origin", "--ray", "--set")  # whose values may look like URLs
 # What options and commands of other tools are called here. A command may lack the option, and have a later one.
@@ -76,7 +77,6 @@ class Commands(TyperGroup):
     """The group of all commands. An error in one becomes one sentence and an exit code."""
 
     verbosity = NORMAL
-    log = logging.StreamHandler()  # of this call
     arguments: Sequence[str] = ()  # of this call
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -91,7 +91,7 @@ class Commands(TyperGroup):
 
     def main(self, *args: Any, **options: Any) -> Any:
         gc.set_threshold(GC_THRESHOLD)
-        with escape_streams(), report_errors(), show_warnings():
+        with escape_streams(), report_errors(), show_log():
             return super().main(*args, **options)
 
     def make_context(self, *args: Any, **options: Any) -> Any:
@@ -101,7 +101,7 @@ class Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         ctx.color = True  # click must not strip escape sequences: `EscapedStream` shows them
         with report_errors():
-            with handle_signals(), show_compilation():
+            with handle_signals():
                 result = super().invoke(ctx)
             sys.stdout.flush()  # while errors are still reported
             return result
@@ -155,33 +155,29 @@ def complete_ray_option(arguments: list[str]) -> list[str]:
     return complete
 
 
+class LogHandler(logging.StreamHandler[TextIO]):
+    """Shows warnings, even with --quiet; without it, that kernels are compiled; with -v, the rest of the log, too."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        is_compilation = record.name == COMPILATION and Commands.verbosity == NORMAL
+        return is_compilation or record.levelno >= logging.WARNING or Commands.verbosity > NORMAL
+
+    def format(self, record: logging.LogRecord) -> str:
+        prefix = "Warning: " if record.levelno >= logging.WARNING else ""
+        return (f"{record.name}: " if Commands.verbosity > NORMAL else prefix) + super().format(record)
+
+
 @contextmanager
-def show_compilation() -> Iterator[None]:
-    """Say that kernels are compiled, unless --quiet: nothing else happens for up to a minute."""
-    logger = logging.getLogger("nestree.treecrf.numba_kernels.simd")
-    handler = logging.StreamHandler(sys.stderr)
-    handler.addFilter(lambda _: Commands.verbosity == NORMAL)  # with -v, the log says so
+def show_log() -> Iterator[None]:
+    logger, compilation, handler = logging.getLogger("nestree"), logging.getLogger(COMPILATION), LogHandler(sys.stderr)
     logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
+    logger.setLevel(logging.NOTSET)  # -v of an earlier command in the same process
+    compilation.setLevel(logging.INFO)
     try:
         yield
     finally:
         logger.removeHandler(handler)
-        logger.setLevel(logging.NOTSET)
-
-
-@contextmanager
-def show_warnings() -> Iterator[None]:
-    """Show the warnings that are logged, even with --quiet; -v shows the rest of the log, too."""
-    logger, Commands.log = logging.getLogger("nestree"), logging.StreamHandler(sys.stderr)
-    Commands.log.setFormatter(logging.Formatter("Warning: %(message)s"))
-    Commands.log.setLevel(logging.WARNING)
-    logger.addHandler(Commands.log)
-    logger.setLevel(logging.NOTSET)  # -v of an earlier command in the same process
-    try:
-        yield
-    finally:
-        logger.removeHandler(Commands.log)
+        compilation.setLevel(logging.NOTSET)
 
 
 def set_quiet(quiet: bool) -> None:
@@ -193,8 +189,6 @@ def set_verbose(count: int) -> None:
     """Show the log of nestree: -v INFO, -vv DEBUG."""
     if count:
         Commands.verbosity = count
-        Commands.log.setFormatter(logging.Formatter("%(name)s: %(message)s"))
-        Commands.log.setLevel(logging.NOTSET)
         logging.getLogger("nestree").setLevel(logging.INFO if count == 1 else logging.DEBUG)
 
 

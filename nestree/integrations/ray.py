@@ -36,15 +36,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from nestree.pipeline import Group, Pipeline
-    from nestree.predict_files import (
-        FilePredictOptions,
-        FilePredictor,
-        Job,
-        JobPlan,
-        ReadDocument,
-        ResumeLog,
-        Summary,
-    )
+    from nestree.predict_files import FilePredictOptions, FilePredictor, Job, JobPlan, ReadDocument, ResumeLog, Summary
 
 MAX_DEATHS = 3  # of actors that a document is given
 QUEUED_PER_WORKER = 2  # tasks: one runs, one waits

@@ -1,11 +1,10 @@
 """The report as one HTML page with charts and examples. The template and its style are in `templates`."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import floor, log10
 from typing import Any, NamedTuple
-from xml.etree import ElementTree
 
-from nestree.display import add_element, color_index, render_page, stack_spans
+from nestree.display import color_index, render_page, stack_spans
 from nestree.evaluation import KINDS, Comparison, Difference, EntityError, Evaluation, Score, sentence_name
 from nestree.report import tables
 from nestree.report.tables import METRIC_NAMES, describe_error, metrics, percent, signed
@@ -47,7 +46,7 @@ def to_html(
         evaluation=evaluation,
         comparison=comparison,
         sections=[name for name, content in sections.items() if content],
-        **{f.__name__: f for f in (score_chart, error_chart, difference_chart, plot_reliability, plot_thresholds)},
+        **{f.__name__: f for f in (score_chart, error_chart, difference_chart, reliability_curve, threshold_curve)},
         all_tables={table.title: table for table in tables.all_tables(evaluation, comparison, HEAD_WORDS)},
         max_columns=MAX_COLUMNS,
         label_indices={label: k for k, label in enumerate(evaluation.labels)},
@@ -140,12 +139,17 @@ def round_ticks(largest: float, intervals: int) -> list[float]:
     return [round(k * step, 9) for k in range(int(largest / step + 1e-9) + 1)]
 
 
-# Curves: square SVG drawings
-
-SIZE = 340  # pixels of the square; there are margins for numbers and names
+# Curves, which the template draws as squares
 
 
-def plot_reliability(evaluation: Evaluation) -> str:
+class Curve(NamedTuple):
+    points: Sequence[tuple[float, float, float, str]]  # x, precision (both 0 to 1), radius and title, joined by a line
+    x_name: str
+    description: str
+    has_diagonal: bool = False
+
+
+def reliability_curve(evaluation: Evaluation) -> Curve:
     """Precision against mean score; calibrated scores lie on the diagonal."""
     calibration = evaluation.calibration
     assert calibration is not None
@@ -155,10 +159,10 @@ def plot_reliability(evaluation: Evaluation) -> str:
         title = f"mean score {percent(score)} %, precision {percent(precision)} %, {count:,} entities"
         points.append((score, precision, 3 + 7 * (count / largest) ** 0.5, title))
     description = f"Reliability diagram. Expected calibration error {percent(calibration.error)} %."
-    return plot_curve(points, "mean score, %", description, diagonal=True)
+    return Curve(points, "mean score, %", description, has_diagonal=True)
 
 
-def plot_thresholds(evaluation: Evaluation) -> str:
+def threshold_curve(evaluation: Evaluation) -> Curve:
     """Precision against recall, a point for each threshold with predictions."""
     points = [
         (s.recall, s.precision, 3.5, f"threshold {t:.2f}: P {percent(s.precision)}, R {percent(s.recall)}")
@@ -166,32 +170,7 @@ def plot_thresholds(evaluation: Evaluation) -> str:
         if s.predicted
     ]
     description = "; ".join(title for *_, title in points)
-    return plot_curve(points, "recall, %", f"Precision and recall. {description}.")
-
-
-def plot_curve(
-    points: Iterable[tuple[float, float, float, str]], x_name: str, description: str, diagonal: bool = False
-) -> str:
-    """Points of x, precision (both 0 to 1), radius and title, joined by a line."""
-    width, height = SIZE + 60, SIZE + 52
-    size = {"width": f"{width}", "viewBox": f"-46 -12 {width} {height}"}
-    svg = ElementTree.Element("svg", {"role": "img", "aria-label": description, **size})
-    for k in range(6):
-        at = SIZE * k / 5
-        add_element(svg, "line", class_="grid", x1=0, y1=SIZE - at, x2=SIZE, y2=SIZE - at)
-        for x, y, anchor in ((-6, SIZE - at + 4, "end"), (at, SIZE + 16, "middle")):
-            add_element(svg, "text", f"{20 * k}", class_="tick", x=x, y=y, text_anchor=anchor)
-    if diagonal:
-        add_element(svg, "line", class_="diagonal", x1=0, y1=SIZE, x2=SIZE, y2=0)
-    places = [(SIZE * x, SIZE * (1 - y), radius, title) for x, y, radius, title in points]
-    path = " ".join(f"{x:.1f},{y:.1f}" for x, y, *_ in places)
-    add_element(svg, "polyline", class_="curve", points=path)
-    for x, y, radius, title in places:
-        add_element(svg, "circle", "", title, class_="point", cx=x, cy=y, r=radius)
-    add_element(svg, "text", x_name, class_="tick", x=SIZE / 2, y=SIZE + 34, text_anchor="middle")
-    turn = f"translate(-34 {SIZE / 2}) rotate(-90)"
-    add_element(svg, "text", "precision, %", class_="tick", transform=turn, text_anchor="middle")
-    return ElementTree.tostring(svg, encoding="unicode")
+    return Curve(points, "recall, %", f"Precision and recall. {description}.")
 
 
 # Examples

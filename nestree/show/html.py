@@ -8,12 +8,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
-from xml.etree import ElementTree
 
 from rich.cells import cell_len
 
 from nestree.display import (
-    add_element,
     color_index,
     escape_invisible,
     format_probability,
@@ -214,14 +212,15 @@ def draw_svg(sentence: Sentence) -> str:
     total = 2 * MARGIN + max(ends)
     rtl = text_direction(" ".join(words)) == "rtl"
     starts, ends, centers = ([total - MARGIN - x if rtl else MARGIN + x for x in xs] for xs in (starts, ends, centers))
-    svg = ElementTree.Element("svg", {"class": "tree", "role": "img", "aria-label": describe(sentence)})
+    parts: list[str] = []
     tree_height = float(MARGIN)
     if layout.heads:
         tree_height += TREE_ROW * (span_levels(layout.heads)[0, len(words)] + 1)
-        add_tree(svg, sentence.words, layout, centers, tree_height, classes)
+        parts += tree_parts(sentence.words, layout, centers, tree_height, classes)
     baseline = tree_height + 18
     for w, word in enumerate(words):
-        add_text(svg, centers[w], baseline, word.rstrip(), "word head" if w in layout.head_words else "word")
+        style = "word head" if w in layout.head_words else "word"
+        parts.append(svg_text(centers[w], baseline, word.rstrip(), style))
     spans = sorted(layout.brackets, key=width)
     rows = stack_spans(spans)
     for span, row in zip(spans, rows, strict=True):
@@ -230,34 +229,30 @@ def draw_svg(sentence: Sentence) -> str:
         center, text = (a + b) / 2, layout.brackets[span]
         room = 3.6 * cell_len(text) + 3
         gap = f"H{center - room:.1f}M{center + room:.1f} {y + 8:.1f}" if text else ""
+        style = f"{classes.get(span, '')} bracket".strip()
         path = f"M{a:.1f} {y:.1f}v3q0 5 5 5{gap}H{b - 5:.1f}q5 0 5 -5v-3"
-        add_element(svg, "path", class_=f"{classes.get(span, '')} bracket".strip(), d=path)
-        if text:
-            add_text(svg, center, y + 12, text, "small")
+        parts.append(f'<path class="{style}" d="{path}"/>')
+        parts += [svg_text(center, y + 12, text, "small")] if text else []
     height = baseline + 12 + BRACKET_ROW * (1 + max(rows, default=-1)) + MARGIN / 2
-    svg.attrib |= {
-        "width": f"{total:.0f}",
-        "height": f"{height:.0f}",
-        "viewBox": f"0 0 {total:.0f} {height:.0f}",
-    }
-    return ElementTree.tostring(svg, encoding="unicode")
+    size = f'width="{total:.0f}" height="{height:.0f}" viewBox="0 0 {total:.0f} {height:.0f}"'
+    label = escape(describe(sentence))
+    return f'<svg class="tree" role="img" aria-label="{label}" {size}>{"".join(parts)}</svg>'
 
 
-def add_tree(
-    svg: ElementTree.Element,
+def tree_parts(
     words: Sequence[str],
     layout: SentenceLayout,
     x: Sequence[float],
     bottom: float,
     classes: Mapping[tuple[int, int], str],
-) -> None:
-    """Add the spans and arcs above the words, which begin at `bottom`; `x` are the centers of the words."""
+) -> Iterator[str]:
+    """The spans and arcs above the words, which begin at `bottom`; `x` are the centers of the words."""
     heads, probabilities = layout.heads or {}, layout.probabilities
     level = span_levels(heads)
     root = (0, len(words))
     top = bottom - TREE_ROW * (level[root] + 0.5)
-    add_element(svg, "path", d=f"M{x[heads[root]]:.1f} {top + 4:.1f}V{bottom:.1f}")
-    add_text(svg, x[heads[root]], top, "root", "small")
+    yield f'<path d="M{x[heads[root]]:.1f} {top + 4:.1f}V{bottom:.1f}"/>'
+    yield svg_text(x[heads[root]], top, "root", "small")
     for span, modifier in span_modifiers(heads).items():
         head = heads[span]
         y = bottom - TREE_ROW * (level[span] - 0.5)
@@ -270,21 +265,21 @@ def add_tree(
         gap = f"H{center - sign * room:.1f}M{center + sign * room:.1f} {y:.1f}" if labeled else ""
         lines = [" ".join(words[slice(*span)]), f"head: {words[head]}, modifier: {words[modifier]}"]
         lines += [f"probability {probabilities[span]:.3f}"] if probabilities else []
-        group = add_element(svg, "g", title="\n".join(map(single_line, lines)))
-        add_element(group, "path", class_="hit", d=start + end)
-        add_element(group, "path", class_=classes.get(span, ""), d=start + gap + end)
-        add_element(group, "path", class_="arrow", d=f"M{b - 3.5:.1f} {y + 6:.1f}h7l-3.5 7z")
-        if labeled:
-            add_text(group, center, y + 4, probability, "small")
-        add_element(svg, "path", d=f"M{b:.1f} {y + 12:.1f}V{bottom:.1f}")
+        title = escape("\n".join(map(single_line, lines)))
+        yield f'<g><title>{title}</title><path class="hit" d="{start}{end}"/>'
+        style = f' class="{classes[span]}"' if span in classes else ""
+        yield f'<path{style} d="{start}{gap}{end}"/>'
+        yield f'<path class="arrow" d="M{b - 3.5:.1f} {y + 6:.1f}h7l-3.5 7z"/>'
+        yield svg_text(center, y + 4, probability, "small") if labeled else ""
+        yield f'</g><path d="M{b:.1f} {y + 12:.1f}V{bottom:.1f}"/>'
 
 
-def add_text(parent: ElementTree.Element, x: float, y: float, text: str, style: str) -> None:
-    """Add centered text. Words that fonts may draw wider than their cells are fitted to them."""
-    fit: dict[str, Any] = {}
+def svg_text(x: float, y: float, text: str, style: str) -> str:
+    """Centered text. Words that fonts may draw wider than their cells are fitted to them."""
+    fit = ""
     if style.startswith("word") and not text.isascii() and cell_len(text):
-        fit = {"textLength": CELL_WIDTH * cell_len(text), "lengthAdjust": "spacingAndGlyphs"}
-    add_element(parent, "text", text, x=x, y=y, class_=f"{style} middle", **fit)
+        fit = f' textLength="{CELL_WIDTH * cell_len(text):.1f}" lengthAdjust="spacingAndGlyphs"'
+    return f'<text x="{x:.1f}" y="{y:.1f}" class="{style} middle"{fit}>{escape(text)}</text>'
 
 
 def describe(sentence: Sentence) -> str:

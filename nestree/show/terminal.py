@@ -7,14 +7,7 @@ from itertools import accumulate
 from rich.cells import cell_len, chop_cells
 from rich.text import Text
 
-from nestree.display import (
-    TERMINAL_COLORS,
-    color_index,
-    escape_bidi,
-    escape_invisible,
-    format_probability,
-    stack_spans,
-)
+from nestree.display import TERMINAL_COLORS, color_index, escape_bidi, escape_invisible, format_probability, stack_spans
 from nestree.show.layout import (
     Edge,
     SentenceLayout,

@@ -125,7 +125,7 @@ def test_quiet_and_verbose_before_and_after_the_name_of_the_command(tmp_path):
 @pytest.mark.parametrize(("verbosity", "said"), [(runtime.QUIET, ""), (runtime.NORMAL, "compiling\n")])
 def test_compilation_is_announced_without_a_terminal(monkeypatch, capsys, verbosity, said):
     monkeypatch.setattr(runtime.Commands, "verbosity", verbosity)
-    with runtime.show_compilation():
+    with runtime.show_log():
         logging.getLogger("nestree.treecrf.numba_kernels.simd").info("compiling")
     assert capsys.readouterr().err == said
 

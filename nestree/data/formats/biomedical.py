@@ -42,15 +42,7 @@ from xml.sax.saxutils import escape, quoteattr
 from nestree.data.alignment import AnnotatedText, Mention, Passage, join_passages
 from nestree.data.formats import common
 from nestree.data.formats.common import Record
-from nestree.data.io import (
-    STDIO,
-    ConversionReport,
-    GzipReader,
-    json_records,
-    open_file,
-    parse_events,
-    read_lines,
-)
+from nestree.data.io import STDIO, ConversionReport, GzipReader, json_records, open_file, parse_events, read_lines
 from nestree.errors import DataError, InputError
 from nestree.types import Document
 

@@ -1,6 +1,6 @@
 // Text with nested boxes. Entities that cross others, which only models without trees predict, are cut into parts.
 
-import { colorClass } from "./menu.js";
+import { colorClass, element } from "./menu.js";
 import { state } from "./state.js";
 import { formatProbability, visibleText } from "./text.js";
 
@@ -68,19 +68,15 @@ export function drawBlock(block, entities, sentences) {
     if (heads.has(at)) headEnd = heads.get(at);
     const node = document.createTextNode(visibleText(block.text.slice(at, order[k + 1])));
     positions.set(node, at);
-    if (at < headEnd) {
-      const head = parent.appendChild(document.createElement("u"));
-      head.className = "head";
-      head.append(node);
-    } else parent.append(node);
+    if (at < headEnd) parent.appendChild(element("u", "head")).append(node);
+    else parent.append(node);
   });
   return fragment;
 }
 
 function drawBox({ entity, cut, cutAtEnd, height }, block) {
-  const box = document.createElement("span");
   const { labels } = entity;
-  box.className = `e ${colorClass(labels[0].label)}${cut ? " from" : ""}${cutAtEnd ? " on" : ""}`;
+  const box = element("span", `e ${colorClass(labels[0].label)}${cut ? " from" : ""}${cutAtEnd ? " on" : ""}`);
   const mark = state.marks.get(`${block.start + entity.start}-${block.start + entity.end}`);
   if (mark) box.classList.add(mark);
   box.style.setProperty("--h", height);
@@ -98,28 +94,22 @@ function drawBox({ entity, cut, cutAtEnd, height }, block) {
 }
 
 function drawLabel({ entity, cut }) {
-  const label = document.createElement("small");
-  label.className = "label";
-  const names = label.appendChild(document.createElement("bdi"));
+  const label = element("small", "label");
+  const names = label.appendChild(element("bdi"));
   if (cut) names.append("…");
   entity.labels.forEach(({ label, score, known }, k) => {
     names.append(`${k ? ", " : ""}${known ? "✓ " : ""}${label}`);
     if (score === null || known) return;
-    names.appendChild(document.createElement("i")).textContent = `\u00a0${formatProbability(score)}`;
+    names.append(element("i", "", `\u00a0${formatProbability(score)}`));
   });
   label.prepend("\u2060"); // joins the label to the last word
   return label;
 }
 
 function drawTreeButton(sentence) {
-  const button = document.createElement("button");
-  button.type = "button";
-  button.className = "to-tree";
-  button.title = button.ariaLabel = "Tree of this sentence";
-  button.textContent = "∧";
-  button.tabIndex = -1;
-  button.sentence = sentence;
-  return button;
+  const title = "Tree of this sentence";
+  const button = element("button", "to-tree", "∧");
+  return Object.assign(button, { type: "button", title, ariaLabel: title, tabIndex: -1, sentence });
 }
 
 /** One end of a selection as a position in the text of the page; null: there is no text. */

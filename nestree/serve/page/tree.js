@@ -36,9 +36,7 @@ export function drawTree(text, sentence, entities) {
   const { words, spans } = readSpans(sentence, text);
   const brackets = findBrackets(words, spans, entities, sentence);
   const { centers, starts, ends, total } = placeWords(words, brackets);
-  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-  svg.setAttribute("class", "tree");
-  svg.setAttribute("role", "img");
+  const svg = add(new DocumentFragment(), "svg", { class: "tree", role: "img" });
   let bottom = MARGIN;
   const headed = spans.every((span) => span.head !== null);
   if (headed) {
