@@ -147,7 +147,7 @@ class Settings:
     def load(cls, path: Path) -> "Settings":
         """The settings of a model, which are complete: no `base`."""
         try:
-            text = path.read_text(encoding="utf-8")
+            text = path.read_text(encoding="utf-8-sig")  # some editors write a byte order mark
         except (OSError, UnicodeDecodeError) as why:
             raise ConfigError(f"{path} cannot be read: {why}. Fetch or train the model again.") from why
         return from_values(parse_toml(text, str(path)), str(path))
@@ -213,7 +213,7 @@ def read_values(recipe: str | Path, folder: Path, chain: list[Path]) -> dict[str
         path = RECIPES / f"{recipe}.toml"
     place = f"base of {chain[-1]}: {recipe}" if chain else str(recipe)
     try:
-        text = path.read_text(encoding="utf-8-sig")  # some editors write a byte order mark
+        text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as why:
         line, byte = why.object.count(b"\n", 0, why.start) + 1, why.object[why.start]
         raise ConfigError(f"{place}:{line}: byte {byte:#04x} is not UTF-8. Convert the file to UTF-8.") from why

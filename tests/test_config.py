@@ -194,6 +194,8 @@ def test_numbers_that_toml_would_write_otherwise():
 def test_a_byte_order_mark_is_no_error(tmp_path):
     path = write_text(tmp_path / "mine.toml", '\ufeffbase = "paper"\n')
     assert Settings.read(path) == Settings.read("paper")
+    path = write_text(tmp_path / "config.toml", "\ufeff" + Settings.read("paper").to_toml())
+    assert Settings.load(path) == Settings.read("paper")
 
 
 @pytest.mark.parametrize(
