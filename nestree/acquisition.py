@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
+from random import Random
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -188,7 +189,7 @@ def select(
                     weights = [len(sentence.words) for sentence in each.sentences]
                     means: Any = [prediction.mean for prediction in predictions]
                     mean = np.average(means, axis=0, weights=weights)
-                priority = random_order(each.key, seed) if random else value
+                priority = Random(f"{seed} {each.key}").random() if random else value
                 best.add(each.key, priority, each.words, Scored(each, value, mean))
         if on_progress:
             on_progress(result.pool_words)
@@ -326,11 +327,6 @@ def words_key(words: Iterable[str]) -> str:
 def answered_spans(sentence: Sentence) -> set[Span]:
     """The spans of an incomplete sentence that are known or forbidden: they are not asked about again."""
     return set() if sentence.complete else {*sentence.forbidden, *(e.span for e in sentence.entities)}
-
-
-def random_order(key: str, seed: int) -> float:
-    digest = hashlib.blake2b(f"{seed} {key}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big") / 2**64
 
 
 def measure(pipeline: Pipeline, sentences: Sequence[Sentence], options: PredictOptions) -> list[Prediction]:

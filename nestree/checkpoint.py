@@ -448,12 +448,6 @@ def read_stored_tensors(folder: Path) -> dict[str, Tensor]:
     return read_tensors(require(folder, WEIGHTS))[0]
 
 
-def load_weights(model: Recognizer, weights: Mapping[str, Tensor], path: Path) -> None:
-    """Load weights into the model, after a check that they are all its weights, and no others."""
-    check_shapes(model.state_dict(), weights, path)
-    model.load_state_dict(weights)
-
-
 def check_shapes(own: Mapping[str, Tensor], tensors: Mapping[str, Tensor], path: Path) -> None:
     """Raise unless the tensors of a file have the names and shapes of the model's own."""
     stored = {name: value for name, value in tensors.items() if not name.startswith(SCALES)}

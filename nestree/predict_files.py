@@ -20,22 +20,12 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, groupby
 from pathlib import Path
 from time import monotonic
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from nestree import __version__
 from nestree.checkpoint import CARD, MANIFEST, model_files, sha256
 from nestree.data import formats
-from nestree.data.formats import (
-    FOLDER_FORMATS,
-    FORMATS,
-    SUFFIXES,
-    check_name,
-    detect_folder,
-    detect_format,
-    detect_output_format,
-    detect_stdin,
-    jsonl,
-)
+from nestree.data.formats import jsonl
 from nestree.data.formats.text import TEXT_SUFFIXES, is_text_name, strip_suffix
 from nestree.data.io import (
     MAX_PLACES,
@@ -47,7 +37,8 @@ from nestree.data.io import (
     lock_file,
     lock_owner,
     report_progress,
-    stream_stdout,
+    set_within,
+    streams_stdout,
     write_error,
 )
 from nestree.data.object_store import ObjectStore, as_url, open_store
@@ -64,7 +55,7 @@ from nestree.pipeline import (
 from nestree.types import Document, round_probability
 
 BUFFERED_BATCHES = 5
-ENDINGS = {name: format.ending for name, format in FORMATS.items() if format.writable}
+ENDINGS = {name: format.ending for name, format in formats.FORMATS.items() if format.writable}
 ENDINGS |= {"brat": ".ann", "datasets": ".parquet"}  # of one document, or of one file
 LOG_FILE = ".nestree.jsonl"
 LOCK_FILE = ".nestree.lock"
@@ -108,7 +99,7 @@ def plan_jobs(
     if list(sources).count(STDIO) > 1:
         raise InputError("standard input can be read once: name - once.")
     if source_format is not None:
-        check_name(source_format, "read")
+        formats.check_name(source_format, "read")
     names: dict[Path, str] = {}
     files: list[Path] = []
     for source in sources:
@@ -124,7 +115,7 @@ def plan_jobs(
     inputs = {path: source_format or detect_input_format(path, skip_bad) for path in names}
     several = len(names) > 1 or any(source not in names for source in sources)
     if out == STDIO or not several:
-        format = target_format or ("jsonl" if out == STDIO else detect_output_format(out))
+        format = target_format or ("jsonl" if out == STDIO else formats.detect_output_format(out))
         counts = Counter(names.values())
         names |= {path: strip_suffix(path.as_posix()) for path, name in names.items() if counts[name] > 1}
         jobs = tuple(Job(path, inputs[path], name, out) for path, name in names.items())
@@ -135,7 +126,7 @@ def plan_jobs(
             f"--out {out} is the name of a file, and several inputs are written to a folder, one file each. Give the "
             "name of a folder, or omit --out to write all of them to standard output."
         )
-    check_name(format, "write")
+    formats.check_name(format, "write")
     if STDIO in sources:
         raise InputError("standard input has no name for its output. Predict it by itself.")
     if out.exists() and not out.is_dir():
@@ -165,7 +156,7 @@ def find_inputs(source: Path, format: str | None, out: Path, skip_bad: bool) -> 
     if source == STDIO or not source.is_dir():
         return {source: "standard-input" if source == STDIO else strip_suffix(source.name)}, []
     try:
-        if (format or detect_folder(source)) in FOLDER_FORMATS:
+        if (format or formats.detect_folder(source)) in formats.FOLDER_FORMATS:
             return {source: source.resolve().name}, []
     except DataError:  # a file that shows the format of others cannot be read
         if not skip_bad:
@@ -173,7 +164,7 @@ def find_inputs(source: Path, format: str | None, out: Path, skip_bad: bool) -> 
     files = [path for path in list_files(source) if out == STDIO or not path.resolve().is_relative_to(out.resolve())]
     chosen = texts = [path for path in files if is_text_name(path)]
     if format is None:
-        known = (*TEXT_SUFFIXES, *SUFFIXES, *(f"{suffix}.gz" for suffix in SUFFIXES))
+        known = (*TEXT_SUFFIXES, *formats.SUFFIXES, *(f"{suffix}.gz" for suffix in formats.SUFFIXES))
         chosen = [path for path in files if path.name.lower().endswith(known)]
     elif format != "text" or not texts:
         chosen = files
@@ -189,9 +180,9 @@ def detect_input_format(path: Path, skip_bad: bool) -> str:
     `skip_bad`: a file that cannot be read is called JSON lines, so that reading it fails, which is recorded.
     """
     if path == STDIO:
-        return detect_stdin()
+        return formats.detect_stdin()
     try:
-        return "text" if is_text_name(path) and not path.is_dir() else detect_format(path)
+        return "text" if is_text_name(path) and not path.is_dir() else formats.detect_format(path)
     except DataError:
         if skip_bad and path.is_file():
             return "jsonl"
@@ -455,32 +446,18 @@ class ReadDocument(NamedTuple):
 Results = Iterable[tuple[ReadDocument, Document]]
 
 
-class Cluster(Protocol):
-    """Other machines that predict: see `nestree.integrations.ray`."""
-
-    device: str
-
-    def predict_whole_files(self, predictor: "FilePredictor", jobs: Sequence[Job], resume_log: ResumeLog) -> list[Job]:
-        """Predict some of the files; returns those that are left."""
-
-    def stream(
-        self, predictor: "FilePredictor", items: Iterable[ReadDocument]
-    ) -> Iterator[tuple[ReadDocument, Document]]:
-        """Yield each item and its document with entities, in order."""
-
-
 def predict_files(
     pipeline: Pipeline,
     jobs: JobPlan,
     options: FilePredictOptions,
     log: ResumeLog | None = None,
     on_progress: Callable[[Progress], None] | None = None,
-    cluster: Cluster | None = None,
+    cluster: Any = None,
 ) -> Summary:
     """Predict the entities of all documents of these files; `log`: that of the folder of their outputs.
 
-    `cluster`: machines that predict, with the same model; `pipeline` then only reads. An error names its document; with
-    `options.skip_bad`, the document is skipped and the error is in the summary.
+    `cluster`: machines that predict with the same model, see nestree.integrations.ray; `pipeline` then only reads. An
+    error names its document; with `options.skip_bad`, the document is skipped and the error is in the summary.
     """
     return FilePredictor(pipeline, jobs, options, on_progress, cluster).run(log)
 
@@ -494,7 +471,7 @@ class FilePredictor:
         plan: JobPlan,
         options: FilePredictOptions,
         on_progress: Callable[[Progress], None] | None,
-        cluster: Cluster | None = None,
+        cluster: Any = None,
     ) -> None:
         self.pipeline, self.plan, self.options, self.on_progress = pipeline, plan, options, on_progress
         self.cluster = cluster
@@ -522,7 +499,7 @@ class FilePredictor:
         )
 
     def run(self, log: ResumeLog | None) -> Summary:
-        with report_progress(self.count_bytes), stream_stdout():
+        with report_progress(self.count_bytes), set_within(streams_stdout, True):
             if log is None:
                 self.predict_to_one_file()
             else:

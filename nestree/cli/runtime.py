@@ -16,7 +16,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
 from time import monotonic
@@ -482,7 +482,7 @@ def reading_progress(paths: Sequence[Path]) -> Iterator[None]:
         print_line(f"done in {monotonic() - started:.2f} s")
 
 
-class ProgressDisplay:
+class ProgressDisplay(AbstractContextManager[Any]):
     """A bar that exists on a terminal only, and a clock that says when a line is due elsewhere."""
 
     bar_format = "{desc} {percentage:3.0f} %|{bar}|{postfix}"
@@ -490,9 +490,6 @@ class ProgressDisplay:
     def __init__(self, delay: float = 1.0) -> None:
         self.bar: Any = progress_bar(total=100, delay=delay, disable=None, bar_format=self.bar_format)
         self.last_line = monotonic()
-
-    def __enter__(self) -> Any:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.bar.close()

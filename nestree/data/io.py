@@ -534,12 +534,8 @@ def parse_events(path: Path) -> Iterator[Event]:
 # Writing
 
 
+# Whether standard output is written line by line, not when all of it is complete.
 streams_stdout = ContextVar("streams_stdout", default=False)
-
-
-def stream_stdout() -> AbstractContextManager[None]:
-    """Within the context, standard output is written line by line, not when all of it is complete."""
-    return set_within(streams_stdout, True)
 
 
 def check_output_path(path: Path, sources: Iterable[Path] = ()) -> None:

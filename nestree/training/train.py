@@ -378,7 +378,9 @@ def finish_run(run: Run, about: Mapping[str, str], test: Sequence[Document] | No
     if not progress.finished:
         return TrainResult(folder, done, best, progress.seconds, "interrupted", {}, None)
     run.accelerator.wait_for_everyone()
-    checkpoint.load_weights(model, checkpoint.read_weights(folder), folder / checkpoint.WEIGHTS)
+    weights = checkpoint.read_weights(folder)
+    checkpoint.check_shapes(model.state_dict(), weights, folder / checkpoint.WEIGHTS)
+    model.load_state_dict(weights)
     fitted = [fit_temperatures(model, run.corpus.dev) if run.is_main else None]
     model.temperatures = Temperatures(*broadcast_object_list(fitted)[0])
     if run.is_main:
@@ -436,9 +438,7 @@ def summary(result: TrainResult) -> str:
     lines.append(f"model: {result.folder}")
     kinds: dict[str, list[str]] = {}
     for error in result.evaluation.errors:
-        entity = error.gold or error.predicted
-        assert entity is not None
-        kinds.setdefault(f"{ERROR_NAMES[error.kind]} {entity.label}", []).append(describe_error(error))
+        kinds.setdefault(f"{ERROR_NAMES[error.kind]} {error.label}", []).append(describe_error(error))
     if kinds:
         lines += ["", f"typical errors on dev, of {len(result.evaluation.errors):,} errors:"]
     for kind, errors in sorted(kinds.items(), key=lambda item: -len(item[1]))[:SHOWN_ERRORS]:

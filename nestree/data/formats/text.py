@@ -100,10 +100,7 @@ def strip_suffix(name: str) -> str:
     >>> strip_suffix("news/a.b.txt.gz"), strip_suffix("A.TXT.GZ"), strip_suffix("README"), strip_suffix(".txt")
     ('news/a.b', 'A', 'README', '.txt')
     """
-    for _ in range(2 if name.lower().endswith(".gz") else 1):
-        folder, slash, last = name.rpartition("/")
-        name = folder + slash + (Path(last).stem if last else last)
-    return name
+    return re.sub(r"(?<=[^/])\.[^./]+(\.gz)?\Z", "", name, flags=re.IGNORECASE)
 
 
 def split_bytes(file: BinaryIO, longest: int) -> Iterator[tuple[bytes, bool]]:
