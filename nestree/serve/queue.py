@@ -183,10 +183,15 @@ class PredictionQueue:
             self.metrics.failed += 1
             item.future.set_exception(error)
 
-        groups: dict[str, list[Item]] = {}
+        groups: list[list[Item]] = []
         for item in batch:
-            groups.setdefault(repr(item.options), []).append(item)  # they may hold dictionaries, which have no hash
-        for items in groups.values():
+            for group in groups:
+                if group[0].options == item.options:
+                    group.append(item)
+                    break
+            else:
+                groups.append([item])
+        for items in groups:
             document_of, constraints_of = attrgetter("document"), attrgetter("constraints")
             batcher = Batcher(pipeline, document_of, items[0].options, fail, get_constraints=constraints_of)
             for item, document in batcher.predict([[(item, item.document) for item in items]]):
