@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, groupby
 from pathlib import Path
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from nestree import __version__
 from nestree.checkpoint import CARD, MANIFEST, model_files, sha256
@@ -446,18 +446,32 @@ class ReadDocument(NamedTuple):
 Results = Iterable[tuple[ReadDocument, Document]]
 
 
+class Cluster(Protocol):
+    """Machines that predict with the same model: see `nestree.integrations.ray`."""
+
+    device: str
+
+    def predict_whole_files(self, predictor: "FilePredictor", jobs: Sequence[Job], resume_log: ResumeLog) -> list[Job]:
+        """Predict some of the files; returns those that are left."""
+
+    def stream(
+        self, predictor: "FilePredictor", items: Iterable[ReadDocument]
+    ) -> Iterator[tuple[ReadDocument, Document]]:
+        """Yield each item and its document with entities, in order."""
+
+
 def predict_files(
     pipeline: Pipeline,
     jobs: JobPlan,
     options: FilePredictOptions,
     log: ResumeLog | None = None,
     on_progress: Callable[[Progress], None] | None = None,
-    cluster: Any = None,
+    cluster: Cluster | None = None,
 ) -> Summary:
     """Predict the entities of all documents of these files; `log`: that of the folder of their outputs.
 
-    `cluster`: machines that predict with the same model, see nestree.integrations.ray; `pipeline` then only reads. An
-    error names its document; with `options.skip_bad`, the document is skipped and the error is in the summary.
+    With `cluster`, `pipeline` only reads. An error names its document; with `options.skip_bad`, the document is skipped
+    and the error is in the summary.
     """
     return FilePredictor(pipeline, jobs, options, on_progress, cluster).run(log)
 
@@ -471,7 +485,7 @@ class FilePredictor:
         plan: JobPlan,
         options: FilePredictOptions,
         on_progress: Callable[[Progress], None] | None,
-        cluster: Any = None,
+        cluster: Cluster | None = None,
     ) -> None:
         self.pipeline, self.plan, self.options, self.on_progress = pipeline, plan, options, on_progress
         self.cluster = cluster

@@ -202,7 +202,7 @@ def test_what_is_refused(pair, tmp_path, monkeypatch):
     with pytest.raises(InputError, match=r"float32, not in int8"):
         nestree.load(pair[1], precision="int8")
     with pytest.raises(InputError, match="runs on a CPU"):
-        nestree.load(pair[1]).to(torch.device("meta"))
+        nestree.load(pair[1]).model.to(torch.device("meta"))
     with pytest.raises(ModelError, match=r"is exported to ONNX. Export the model .* --int8"):
         checkpoint.quantize(pair[1], tmp_path / "small")
     with pytest.raises(ModelError, match="was exported to ONNX and has no weights"):
