@@ -19,6 +19,7 @@ import json
 import math
 import tomllib
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from numbers import Real
 from pathlib import Path
@@ -285,14 +286,11 @@ def parse_toml(text: str, place: str) -> dict[str, Any]:
 
 def parse_value(text: str) -> Any:
     """The value of a TOML text; else a number that TOML would write otherwise, such as .5; else the text itself."""
-    try:
+    with suppress(ValueError, RecursionError):
         return tomllib.loads(f"value = {text}")["value"]
-    except (ValueError, RecursionError):
-        pass
-    try:
+    with suppress(ValueError):
         return float(text)
-    except ValueError:
-        return text
+    return text
 
 
 def from_values(values: Mapping[str, Any], place: str) -> Settings:
