@@ -79,9 +79,7 @@ class LossSettings:
         "spans per sentence in the label loss, gold plus most likely false ones; 0: gold only", least=0
     )
     head_sharing_penalty: float = key(
-        "c: penalty of a gold entity whose head also heads a larger span; 0: none",
-        least=0,
-        most=LARGEST_SCORE,
+        "c: penalty of a gold entity whose head also heads a larger span; 0: none", least=0, most=LARGEST_SCORE
     )
     regularization_space: Literal["all", "gold"] = key("trees that head regularization sums over")
     entropy_weight: float = key(
