@@ -220,13 +220,8 @@ def select(
         result.duplicates = best.duplicates
         chosen = choose(best.values(), budget, diversity)
         result.words = sum(one.unit.words for one in chosen)
-        predicted = iter(
-            predict(
-                pipeline.inference_model,
-                [sentence for one in chosen for sentence in one.unit.sentences],
-                options=pipeline.predict_options(trees=False),
-            )
-        )
+        asked = [sentence for one in chosen for sentence in one.unit.sentences]
+        predicted = iter(predict(pipeline.inference_model, asked, options=pipeline.predict_options(trees=False)))
         for one in chosen:
             sentences = []
             for sentence in islice(predicted, len(one.unit.sentences)):
@@ -239,13 +234,7 @@ def select(
 
 
 def make_notes(
-    result: Selection,
-    budget: int,
-    unit: str,
-    partial: bool,
-    excluding: bool,
-    unknown: set[str],
-    pipeline: Pipeline,
+    result: Selection, budget: int, unit: str, partial: bool, excluding: bool, unknown: set[str], pipeline: Pipeline
 ) -> list[str]:
     """What the user should know about the pool."""
     notes = []

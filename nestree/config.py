@@ -19,6 +19,7 @@ import json
 import math
 import tomllib
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from numbers import Real
 from pathlib import Path
@@ -78,9 +79,7 @@ class LossSettings:
         "spans per sentence in the label loss, gold plus most likely false ones; 0: gold only", least=0
     )
     head_sharing_penalty: float = key(
-        "c: penalty of a gold entity whose head also heads a larger span; 0: none",
-        least=0,
-        most=LARGEST_SCORE,
+        "c: penalty of a gold entity whose head also heads a larger span; 0: none", least=0, most=LARGEST_SCORE
     )
     regularization_space: Literal["all", "gold"] = key("trees that head regularization sums over")
     entropy_weight: float = key(
@@ -285,14 +284,11 @@ def parse_toml(text: str, place: str) -> dict[str, Any]:
 
 def parse_value(text: str) -> Any:
     """The value of a TOML text; else a number that TOML would write otherwise, such as .5; else the text itself."""
-    try:
+    with suppress(ValueError, RecursionError):
         return tomllib.loads(f"value = {text}")["value"]
-    except (ValueError, RecursionError):
-        pass
-    try:
+    with suppress(ValueError):
         return float(text)
-    except ValueError:
-        return text
+    return text
 
 
 def from_values(values: Mapping[str, Any], place: str) -> Settings:

@@ -206,9 +206,7 @@ def have_heads(sentences: Iterable[Sentence]) -> bool:
 
 
 def evaluate_heads(
-    gold: Sequence[Sentence],
-    predicted: Sequence[Sentence],
-    pairs: Sequence[tuple[EntitiesByKey, EntitiesByKey]],
+    gold: Sequence[Sentence], predicted: Sequence[Sentence], pairs: Sequence[tuple[EntitiesByKey, EntitiesByKey]]
 ) -> HeadScores | None:
     """The head scores, given also the entities of both sides; None if neither side has heads."""
     in_gold, in_predicted = have_heads(gold), have_heads(predicted)
@@ -340,10 +338,7 @@ def count_rows(gold: Sequence[Groups], *predictions: Sequence[Groups]) -> dict[A
 
 
 def score_groups(
-    gold_groups: Sequence[Groups],
-    predicted_groups: Sequence[Groups],
-    resamples: int = 0,
-    seed: int = 0,
+    gold_groups: Sequence[Groups], predicted_groups: Sequence[Groups], resamples: int = 0, seed: int = 0
 ) -> dict[Any, Score]:
     """The score of each group of entities, the largest first.
 

@@ -81,11 +81,7 @@ def push(
     try:
         repository = api.create_repo(name, private=private, exist_ok=True).repo_id
         commit = api.upload_folder(
-            repo_id=repository,
-            folder_path=folder,
-            allow_patterns=files,
-            revision=revision,
-            commit_message=message,
+            repo_id=repository, folder_path=folder, allow_patterns=files, revision=revision, commit_message=message
         )
     except Exception as error:  # any error of the network or the hub
         raise ModelError(

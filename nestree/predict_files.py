@@ -16,6 +16,7 @@ import uuid
 import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain, groupby
 from pathlib import Path
@@ -82,11 +83,7 @@ class JobPlan(NamedTuple):
 
 
 def plan_jobs(
-    sources: Sequence[Path],
-    source_format: str | None,
-    out: Path,
-    target_format: str | None,
-    skip_bad: bool = False,
+    sources: Sequence[Path], source_format: str | None, out: Path, target_format: str | None, skip_bad: bool = False
 ) -> JobPlan:
     """One file is written to `out`; several, or those of a folder, to files of the same names in the folder `out`.
 
@@ -343,13 +340,11 @@ def parse_resume_log(text: str, path: Path | str, folder: Path | str, how: Value
     A last line that is cut off is ignored. `path` of the log and `folder` are for messages.
     """
     lines: list[Any] = []
-    for line in text.splitlines(keepends=True):
-        try:
-            lines.append(json.loads(line) if line.endswith("\n") else None)
-        except ValueError:
-            lines.append(None)
+    for line in text.splitlines():
+        with suppress(ValueError):  # it is cut off
+            lines.append(json.loads(line))
     try:
-        before, done = lines[0]["how"], {entry["file"]: entry for entry in lines[1:] if entry}
+        before, done = lines[0]["how"], {entry["file"]: entry for entry in lines[1:]}
     except (IndexError, KeyError, TypeError):
         raise InputError(f"{path} is not a log of predictions. Give a new name for the folder.") from None
 
@@ -652,8 +647,7 @@ class FilePredictor:
             self.summary.entities += len(sentence.entities)
             self.summary.windowed_sentences += "windows" in sentence.extra
             tree = sentence.tree
-            if tree is not None:
-                tree = tree._replace(probabilities=tuple(round(p, 6) for p in tree.probabilities))
+            tree = tree and tree._replace(probabilities=tuple(round(p, 6) for p in tree.probabilities))
             entities = tuple(replace(e, score=round_probability(e.score)) for e in sentence.entities)
             sentences.append(replace(sentence, entities=entities, tree=tree))
         return replace(document, sentences=tuple(sentences))

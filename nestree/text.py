@@ -22,7 +22,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from itertools import chain, pairwise
+from itertools import chain, islice, pairwise
 from typing import NamedTuple
 from unicodedata import category
 
@@ -519,11 +519,7 @@ def detect_word_style(sentences: Iterable[Sequence[str]]) -> str:
     >>> detect_word_style([["a", "well-known", "man,", "isn't", "he?"]])
     'whitespace'
     """
-    words: list[str] = []
-    for sentence in sentences:
-        words += sentence
-        if len(words) >= SAMPLE_WORDS:
-            break
+    words = list(islice(chain.from_iterable(sentences), SAMPLE_WORDS))
     # Without a single hyphen, hyphens may just be rare, which is no sign of the styles that separate them.
     styles = FINEST_FIRST if "-" in words else FINEST_FIRST[2:]
     counts = Counter(word for word in words if word.split() == [word])

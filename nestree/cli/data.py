@@ -69,15 +69,9 @@ def convert(
     with reading_progress([source]):
         source_format = reading.source_format or detect_format(source)
         target_format = target_format or detect_output_format(path)
-        conversion = convert_data(
-            source,
-            path,
-            source_format,
-            target_format,
-            skip_bad=skip_bad,
-            read_options=reading.options(source_format),
-            write_options=parse_options(write or (), target_format, "write"),
-        )
+        chosen = {"read_options": reading.options(source_format)}
+        chosen["write_options"] = parse_options(write or (), target_format, "write")
+        conversion = convert_data(source, path, source_format, target_format, skip_bad=skip_bad, **chosen)
     if format == "json":
         print_json(conversion.as_json(), to_stderr=str(path) == "-")
     else:
@@ -121,12 +115,7 @@ def check(
         raise typer.Exit(FOUND_ERRORS)
 
 
-def stats(
-    files: Files,
-    reading: Reading,
-    skip_bad: bool = False,
-    format: TableFormat = "text",
-) -> None:
+def stats(files: Files, reading: Reading, skip_bad: bool = False, format: TableFormat = "text") -> None:
     """Count sentences, entities and nesting, one column for each file (of more than 12, one for all).
 
     Nested: contains another entity or lies in one; the same span with another label counts.

@@ -125,10 +125,7 @@ OPTIONS = {
     "partial": Opt("Ask only about the single spans in doubt."),
     "passes": Opt("How often all texts are read.", "N", 1),
     "penalties": Opt("Penalties on shared heads to decode with.", "C,...", name="--head-sharing-penalties"),
-    "ray": Opt(
-        "Predict on a Ray cluster, HOST:PORT or auto; without an address, Ray is started here.",
-        "[ADDRESS]",
-    ),
+    "ray": Opt("Predict on a Ray cluster, HOST:PORT or auto; without an address, Ray is started here.", "[ADDRESS]"),
     "read": Opt("An option of the input format, such as ends=inclusive; may be repeated.", "NAME=VALUE"),
     "recipes": Opt("A TOML file or a recipe; may be repeated. [default: default]", "RECIPE", name="--config"),
     "repeat": Opt("Copies of --train in an epoch. [default: 4]", "N", 1),

@@ -127,18 +127,14 @@ def select_documents(documents: "Iterable[Document]", ids: Collection[str]) -> "
 def first_sentences(documents: "Iterable[Document]", count: int) -> "Iterator[Document]":
     """The documents up to the given number of sentences; nothing is read beyond that."""
     for document in documents:
-        if len(document.sentences) < count:
-            count -= len(document.sentences)
-            yield document
-            continue
-        if len(document.sentences) > count:
-            kept = document.sentences[:count]
-            text = document.text
-            if text is not None:
-                text = text[: kept[-1].start + len(kept[-1].text or "")]
+        kept, text = document.sentences[:count], document.text
+        if len(kept) < len(document.sentences):
+            text = text and text[: kept[-1].start + len(kept[-1].text or "")]
             document = replace(document, sentences=kept, text=text)
         yield document
-        return
+        count -= len(kept)
+        if not count:
+            return
 
 
 def predict_documents(
@@ -215,12 +211,8 @@ def demo(out: Path = Path("demo.html")) -> None:
     ner.warm_up()  # so that all kernels are in the cache
     document = ner(DEMO_TEXT)
     width = Console().width
-    parts = [
-        draw_document(document, width),
-        Text(ENTITY_LEGEND, "dim"),
-        draw_sentence(document.sentences[-1], width),
-        Text(TREE_LEGEND, "dim"),
-    ]
+    drawing, tree = draw_document(document, width), draw_sentence(document.sentences[-1], width)
+    parts = [drawing, Text(ENTITY_LEGEND, "dim"), tree, Text(TREE_LEGEND, "dim")]
     print_rich(*(line for part in parts for line in (part, "")), soft_wrap=True)
     with atomic_writer(out) as file:
         about = {"model": "gum-minilm", "data": "the sentences of the demo", "settings": "defaults"}

@@ -220,17 +220,10 @@ def run_training(settings: "Settings", origin: dict[str, Any], run: RunOptions, 
         parts = {part: list(reading.documents(path)) for part, path in paths.items()}
     teachers = load_teachers(origin["distill"], run.device) if "distill" in origin else []
     context = max(s.encoder.context for s in (settings, *(teacher.settings for teacher in teachers)))
-    corpus = training.make_corpus(
-        parts["train"],
-        parts.get("dev"),
-        seed=settings.training.seed,
-        crossing_gold=settings.training.crossing,
-        context=context,
-    )
+    seed, crossing = settings.training.seed, settings.training.crossing
+    corpus = training.make_corpus(parts["train"], parts.get("dev"), seed=seed, crossing_gold=crossing, context=context)
     if teachers:
-        corpus, options["teachers"] = add_unlabelled(
-            origin["distill"], reading, corpus, teachers, settings.training.seed, context
-        )
+        corpus, options["teachers"] = add_unlabelled(origin["distill"], reading, corpus, teachers, seed, context)
     if not run.resume and run.config in (None, "default") and not run.is_set("batch_words"):
         epochs = settings.training.epochs if run.is_set("epochs") else None
         settings, corpus = training.adapt_to_small_data(settings, corpus, epochs)

@@ -88,10 +88,7 @@ class AnnotatedText:
 
 
 def align(
-    annotated: AnnotatedText,
-    report: ConversionReport | None = None,
-    words: str = "treebank",
-    sentences: str = "rules",
+    annotated: AnnotatedText, report: ConversionReport | None = None, words: str = "treebank", sentences: str = "rules"
 ) -> Document:
     """A document of sentences and words, with the mentions as entities of words, in their order.
 

@@ -387,11 +387,7 @@ def split_name(path: Path) -> str | None:
     >>> split_name(Path("genia/train.jsonl.gz")), split_name(Path("dev_a.txt")), split_name(Path("eval/testimony.txt"))
     ('train', 'dev', 'test')
     """
-    patterns = {
-        "train": "train|training",
-        "dev": "dev|devel|development|val|valid|validation",
-        "test": "test|eval",
-    }
+    patterns = {"train": "train|training", "dev": "dev|devel|development|val|valid|validation", "test": "test|eval"}
     for name, pattern in patterns.items():
         if re.search(rf"(?<![a-z])({pattern})(?![a-z])", path.name.lower()):
             return name

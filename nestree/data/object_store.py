@@ -79,10 +79,7 @@ class ObjectStore:
 
     def read(self, name: str) -> bytes:
         path = f"{self.path}/{name}"
-        with (
-            self.translate_errors("read"),
-            self.filesystem.open_input_stream(path, compression=None) as stream,
-        ):
+        with self.translate_errors("read"), self.filesystem.open_input_stream(path, compression=None) as stream:
             data: bytes = stream.read()
             return data
 

@@ -166,15 +166,8 @@ def entity_rows(document: Document) -> Iterator[dict[str, Any]]:
             if sentence.offsets is not None:
                 spans = [span and char_span(sentence, *span)[:2] for span in spans]
             (start, end), (head_start, head_end) = (span or (None, None) for span in spans)
-            yield {
-                "start": start,
-                "end": end,
-                "label": entity.label,
-                "score": entity.score,
-                "head_start": head_start,
-                "head_end": head_end,
-                "depth": depth,
-            }
+            offsets = {"start": start, "end": end, "head_start": head_start, "head_end": head_end}
+            yield {**offsets, "label": entity.label, "score": entity.score, "depth": depth}
 
 
 # Workers

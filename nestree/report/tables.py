@@ -187,13 +187,10 @@ def distribution_table(evaluation: Evaluation) -> Table:
     columns = evaluation.distribution
     labels: list[str | None] = [*columns]
     labels += sorted({label for shares in columns.values() for label in shares if label} - columns.keys())
-    rows = [
-        (
-            label or "missed",
-            *(percent(shares[label], 1) if label in shares else "" for shares in columns.values()),
-        )
-        for label in [*labels, None]
-    ]
+    rows = []
+    for label in [*labels, None]:
+        cells = (percent(shares[label], 1) if label in shares else "" for shares in columns.values())
+        rows.append((label or "missed", *cells))
     note = "In %, by the label that the same span was predicted with; each column sums to 100."
     return Table("Error distribution", ("predicted \\ gold", *columns), rows, note)
 
@@ -372,10 +369,7 @@ MAX_NAME_WIDTH = 24  # columns that names of rows may take before they are wrapp
 
 
 def to_terminal(
-    evaluation: Evaluation,
-    comparison: Comparison | None = None,
-    title: str = "Evaluation",
-    width: int | None = 80,
+    evaluation: Evaluation, comparison: Comparison | None = None, title: str = "Evaluation", width: int | None = 80
 ) -> "list[RenderableType]":
     """The report as rich renderables for a terminal of this width; None: tables have every column, as in a file."""
     from rich.table import Table as RichTable

@@ -125,17 +125,10 @@ def to_prediction(
     for entity in document.entities:
         for label, score in zip(entity.labels, map(round_probability, entity.scores), strict=True):
             if label in control.labels and (entity.start, entity.end) not in known_regions:
+                region = {"id": f"{entity.start}-{entity.end}-{label}", "type": "labels", "score": score}
+                region |= {"from_name": control.from_name, "to_name": control.to_name}
                 value = {"start": entity.start, "end": entity.end, "text": entity.text}
-                result.append(
-                    {
-                        "id": f"{entity.start}-{entity.end}-{label}",
-                        "from_name": control.from_name,
-                        "to_name": control.to_name,
-                        "type": "labels",
-                        "value": {**value, "labels": [control.labels[label]]},
-                        "score": score,
-                    }
-                )
+                result.append({**region, "value": {**value, "labels": [control.labels[label]]}})
     scores = [region["score"] for region in result if isinstance(region["score"], float)]
     mean = round(sum(scores) / len(scores), 6) if scores else 0.0
     return {"result": result, "score": mean, "model_version": version}

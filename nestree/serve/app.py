@@ -290,15 +290,8 @@ def add_routes(app: FastAPI, service: Service) -> None:
         """
         queue.check_open()
         body = await service.read_json(request, EntitiesRequest)
-        results = await service.predict(
-            request,
-            body.texts,
-            body.known,
-            body.forbidden,
-            threshold=body.threshold,
-            labels=body.labels,
-            trees=bool(body.trees),
-        )
+        chosen = {"threshold": body.threshold, "labels": body.labels, "trees": bool(body.trees)}
+        results = await service.predict(request, body.texts, body.known, body.forbidden, **chosen)
         documents = []
         for result in results:
             if isinstance(result, Document):

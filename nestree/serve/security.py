@@ -100,12 +100,8 @@ class Guard:
         if "*" not in allowed and name.lower() not in allowed:
             message = f"The header Host is {host[:100]!r}; allow it with --allowed-host."
             raise ApiError(400, "wrong_host", message)
-        origin = headers.get("origin")
-        if origin is not None and origin not in (
-            *self.options.cors_origins,
-            f"http://{host}",
-            f"https://{host}",
-        ):
+        origin, own = headers.get("origin"), (f"http://{host}", f"https://{host}")
+        if origin is not None and origin not in (*self.options.cors_origins, *own):
             message = f"Pages of {origin[:100]!r} may not call this server; allow them with --cors-origin."
             raise ApiError(403, "wrong_origin", message)
         if self.key is None or path in OPEN_PATHS or is_static(path):

@@ -81,17 +81,11 @@ def has_scores(document: Document) -> bool:
 def document_values(document: Document, number: int) -> dict[str, Any]:
     """What the template of the page shows of a document."""
     scored = has_scores(document)
-    trees: dict[int, dict[str, Any]] = {
-        k: {
-            "id": f"d{number}s{k}",
-            "name": sentence.id,
-            "words": " ".join(sentence.words[:40]),
-            "direction": text_direction(" ".join(sentence.words)),
-            "svg": draw_svg(sentence),
-        }
-        for k, sentence in enumerate(document.sentences, 1)
-        if sentence.tree is not None
-    }
+    trees: dict[int, dict[str, Any]] = {}
+    for k, sentence in enumerate(document.sentences, 1):
+        if sentence.tree is not None:
+            direction, svg = text_direction(" ".join(sentence.words)), draw_svg(sentence)
+            trees[k] = {"id": f"d{number}s{k}", "name": sentence.id, "direction": direction, "svg": svg}
     return {
         "id": f"d{number}",
         "name": document.id or f"Document {number}",

@@ -189,15 +189,9 @@ def keep_words(sentence: Sentence, kept: Sequence[bool]) -> Sentence:
     words = tuple(word for word, keep in zip(sentence.words, kept, strict=True) if keep)
     taken = {(start, end) for start, end, _ in entities}
     forbidden = ((new_post[i], new_post[j]) for i, j in sentence.forbidden if all(kept[i:j]))
-    return replace(
-        sentence,
-        words=words,
-        entities=tuple(entities.values()),
-        text=None,
-        offsets=None,
-        tree=None,
-        forbidden=tuple(span for span in forbidden if span not in taken),
-    )
+    open_spans = tuple(span for span in forbidden if span not in taken)
+    bare = replace(sentence, entities=(), text=None, offsets=None, tree=None, forbidden=())
+    return replace(bare, words=words, entities=tuple(entities.values()), forbidden=open_spans)
 
 
 def data_files(folder: Path) -> dict[str, Path]:
@@ -232,13 +226,8 @@ def split_dev(documents: Sequence[Document], seed: int) -> tuple[list[Document],
         kind = "completely annotated sentence" if len(complete) < len(units) else "sentence"
         raise TrainingError(f"too little to set dev data aside: {plural(len(complete), kind)}. Name dev data.")
     assign = split.split_stratified if len(complete) < MAX_STRATIFIED else split.split_shuffled
-    part_of = dict(
-        zip(
-            map(id, complete),
-            assign(complete, {"train": 100 - DEV_SHARE, "dev": DEV_SHARE}, seed),
-            strict=True,
-        )
-    )
+    names_of_parts = assign(complete, {"train": 100 - DEV_SHARE, "dev": DEV_SHARE}, seed)
+    part_of = dict(zip(map(id, complete), names_of_parts, strict=True))
     parts = split.assemble_parts(units, [part_of.get(id(unit), "train") for unit in units])
     return parts["train"], parts["dev"]
 

@@ -101,13 +101,9 @@ def train(
         for item in documents[part]:
             if not isinstance(item, Document):
                 raise InputError(f"{part} data are documents or sentences, and one is {item!r:.40}.")
-    corpus = make_corpus(
-        documents["train"],
-        documents.get("dev"),
-        seed=chosen.training.seed,
-        crossing_gold=chosen.training.crossing,
-        context=chosen.encoder.context,
-    )
+    how, context = chosen.training, chosen.encoder.context
+    train_data, dev_data = documents["train"], documents.get("dev")
+    corpus = make_corpus(train_data, dev_data, seed=how.seed, crossing_gold=how.crossing, context=context)
     if not resume and config in (None, "default") and not settings.keys() & {"batch_words", "training__batch_words"}:
         epochs = settings.get("epochs", settings.get("training__epochs"))
         chosen, corpus = adapt_to_small_data(chosen, corpus, epochs)
@@ -402,14 +398,9 @@ def finish_run(run: Run, about: Mapping[str, str], test: Sequence[Document] | No
         evaluations["test"] = evaluate_shares(run, model.sentences_with_context(test), scored=True)
         if run.is_main:
             warn_disjoint_labels(evaluations["test"])
-    card = Card(
-        run.settings,
-        model.labels,
-        about,
-        {"train": count_statistics(run.corpus.train), "dev": count_statistics(run.corpus.dev)},
-        evaluations,
-        f"This is epoch {best} of {done}, the best on dev; training took {progress.seconds:,.0f} seconds.",
-    )
+    statistics = {"train": count_statistics(run.corpus.train), "dev": count_statistics(run.corpus.dev)}
+    course = f"This is epoch {best} of {done}, the best on dev; training took {progress.seconds:,.0f} seconds."
+    card = Card(run.settings, model.labels, about, statistics, evaluations, course)
     result = TrainResult(folder, done, best, progress.seconds, progress.finished, evaluations, card)
     if run.is_main:
         checkpoint.save_manifest(folder)

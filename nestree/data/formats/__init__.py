@@ -230,11 +230,7 @@ SUFFIXES |= dict.fromkeys((".iob2", ".iob", ".bio", ".bioes", ".conll"), "column
 SUFFIXES |= dict.fromkeys((".data", ".triplets"), "triplets")
 READ_ONLY_SUFFIXES = {".conllu", ".sgm", ".mrg"}
 # What their formats are written to instead.
-WRITTEN_TO = {
-    ".ann": "a folder",
-    ".arrow": "a folder or a file called .parquet",
-    ".iob": "a file called .iob2",
-}
+WRITTEN_TO = {".ann": "a folder", ".arrow": "a folder or a file called .parquet", ".iob": "a file called .iob2"}
 # By the end of the name of a file in the folder.
 FOLDER_SUFFIXES = {suffix: SUFFIXES[suffix] for suffix in (".ann", ".conllu", ".arrow", ".parquet", ".mrg")}
 FOLDER_SUFFIXES |= {".apf.xml": "ace", "dataset_dict.json": "datasets"}

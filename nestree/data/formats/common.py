@@ -273,10 +273,7 @@ WITHOUT_BOUNDARIES = {*WITHOUT_WORDS, "prodigy"}
 # The parts of documents: which formats lose them, and how to count them. Only jsonl holds trees.
 LOSSES: dict[str, tuple[Collection[str], Count]] = {
     "heads": (WITHOUT_MARKS - {"csv", "spacy"}, count_entities(lambda e, _: e.head is not None or e.heads)),
-    "scores": (
-        WITHOUT_TEXT | {"brat", "doccano", "pubtator"},
-        count_entities(lambda e, _: e.score is not None),
-    ),
+    "scores": (WITHOUT_TEXT | {"brat", "doccano", "pubtator"}, count_entities(lambda e, _: e.score is not None)),
     "extra keys of entities": (
         WITHOUT_EXTRA - {"bioc", "prodigy"},
         count_entities(lambda e, held: e.extra.keys() - held),

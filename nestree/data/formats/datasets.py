@@ -14,6 +14,7 @@ rows; a folder is mapped into memory, not loaded.
 import json
 import re
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -233,7 +234,13 @@ def write_datasets(documents: Iterable[Document], path: Path, report: Conversion
     columns |= {"offsets": many(many(integer))}
     columns |= dict.fromkeys(("complete", "continues"), datasets.Value("bool"))
     schema = datasets.Features(columns).arrow_schema
-    batches = (arrow.Table.from_pylist(rows, schema) for rows in batch_rows(documents, report))
+    rows = (
+        {"complete": True, **record, "continues": number > 0}
+        for document in common.report_losses(documents, "datasets", report)
+        for number, (_, record) in enumerate(jsonl.sentence_records(document))
+    )
+    chunks = iter(lambda: list(islice(rows, BATCH_ROWS)), [])
+    batches = (arrow.Table.from_pylist(chunk, schema) for chunk in chunks)
     with atomic_path(path) as target:
         if path.suffix == ".parquet":
             with parquet.ParquetWriter(target, schema) as file:
@@ -251,15 +258,3 @@ def write_datasets(documents: Iterable[Document], path: Path, report: Conversion
         finally:
             if not were_disabled:
                 datasets.enable_progress_bars()
-
-
-def batch_rows(documents: Iterable[Document], report: ConversionReport) -> Iterator[list[dict[str, Any]]]:
-    rows: list[dict[str, Any]] = []
-    for document in common.report_losses(documents, "datasets", report):
-        for number, (_, record) in enumerate(jsonl.sentence_records(document)):
-            rows.append({"complete": True, **record, "continues": number > 0})
-        if len(rows) >= BATCH_ROWS:
-            yield rows
-            rows = []
-    if rows:
-        yield rows

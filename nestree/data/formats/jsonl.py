@@ -109,12 +109,8 @@ def to_document(group: list[tuple[Sentence, Record]]) -> Document:
     sentences = [
         (before if isinstance(before := record.get("before"), str) else None, sentence) for sentence, record in group
     ]
-    return common.join_sentences(
-        sentences,
-        common.optional_str(first.get("doc_id")),
-        extra if isinstance(extra, dict) else {},
-        after if isinstance(after, str) else "",
-    )
+    id, extra = common.optional_str(first.get("doc_id")), extra if isinstance(extra, dict) else {}
+    return common.join_sentences(sentences, id, extra, after if isinstance(after, str) else "")
 
 
 def parse_sentence(record: Record) -> Sentence:
@@ -228,11 +224,7 @@ def parse_tree(tree: Any, n: int) -> Tree | None:
         ("spans", are_spans, f"[start, end, head or null] {within}"),
         ("arcs", are_arcs, f"[head, modifier] {within}"),
         ("root", root is None or is_word(root), f"null or a word {within}"),
-        (
-            "probabilities",
-            are_probabilities,
-            f"numbers from 0 to 1, one for each of its {count} spans, or none",
-        ),
+        ("probabilities", are_probabilities, f"numbers from 0 to 1, one for each of its {count} spans, or none"),
     ):
         if not is_valid:
             raise DataError(f"`{key}` of `tree` must be {meaning}, and is {tree[key]!r:.60}.")

@@ -115,12 +115,7 @@ def parse_sentences(
 
 
 def parse_entity(
-    item: Any,
-    words: list[str],
-    before: int,
-    convention: tuple[str, str],
-    report: ConversionReport,
-    place: str,
+    item: Any, words: list[str], before: int, convention: tuple[str, str], report: ConversionReport, place: str
 ) -> Entity:
     """The entity of [start, end, label] or an object; `before` counts the words of the document before its sentence."""
     start = end = label = phrase = index = None

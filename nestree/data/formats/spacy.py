@@ -50,8 +50,7 @@ def read_spacy(
     try:
         check_size(data, path)
         docs = spacy.tokens.DocBin().from_bytes(data).get_docs(spacy.blank("xx").vocab)
-        while (doc := next(docs, None)) is not None:
-            number += 1
+        for number, doc in enumerate(docs, 1):
             with common.skip_bad(report, f"{path}, document {number}"):
                 yield to_annotated(doc, key, heads, report)
     except DataError as error:
@@ -143,17 +142,11 @@ def to_annotated(doc: Any, key: str, heads: str, report: ConversionReport) -> An
     if layers or doc.cats or doc.user_data.keys() - {"doc_id", "sent_ids"}:
         report.note("tags, lemmas, categories and custom attributes not read")
     id, sentence_ids = doc.user_data.get("doc_id"), doc.user_data.get("sent_ids")
-    return AnnotatedText(
-        doc.text,
-        (),
-        report.place,
-        id if isinstance(id, str) else None,
-        words=words,
-        starts=starts,
-        entities=entities,
-        sentence_ids=sentence_ids if isinstance(sentence_ids, list | tuple) else (),
-        only_words=doc.has_unknown_spaces,
-    )
+    id = id if isinstance(id, str) else None
+    annotated = AnnotatedText(doc.text, (), report.place, id, words=words, starts=starts, entities=entities)
+    annotated.sentence_ids = sentence_ids if isinstance(sentence_ids, list | tuple) else ()
+    annotated.only_words = doc.has_unknown_spaces
+    return annotated
 
 
 def select_spans(doc: Any, key: str, report: ConversionReport) -> Iterator[tuple[Any, Any, Any, Any]]:
@@ -189,16 +182,10 @@ def to_entity(span: Any, score: Any, head: Any, all_heads: Any, word_of: list[in
         numbers = tokens if isinstance(tokens, list | tuple) else ()
         return tuple(word_of[k] for k in numbers if isinstance(k, int) and span.start <= k < span.end)
 
-    extra = {"kb_id": span.kb_id_, "id": span.id_}
-    return Entity(
-        word_of[span.start],
-        word_of[span.end],
-        span.label_,
-        next(iter(words([head])), None),
-        common.parse_probability(None if score is None else float(score), report),
-        words(all_heads),
-        {key: value for key, value in extra.items() if value},
-    )
+    extra = {key: value for key, value in (("kb_id", span.kb_id_), ("id", span.id_)) if value}
+    score = common.parse_probability(None if score is None else float(score), report)
+    start, end, one = word_of[span.start], word_of[span.end], next(iter(words([head])), None)
+    return Entity(start, end, span.label_, one, score, words(all_heads), extra)
 
 
 def write_spacy(documents: Iterable[Document], path: Path, report: ConversionReport, *, key: str = "sc") -> None:

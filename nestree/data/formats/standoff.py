@@ -238,11 +238,7 @@ CSV_COLUMNS = (
 )  # fmt: skip
 DERIVED = {*CSV_COLUMNS, "spans"}
 # In lower case -> ours; the names of further columns stay as they are.
-CSV_NAMES = {name: name for name in DERIVED} | {
-    "document_id": "doc_id",
-    "entity_type": "label",
-    "type": "label",
-}
+CSV_NAMES = {name: name for name in DERIVED} | {"document_id": "doc_id", "entity_type": "label", "type": "label"}
 
 
 def read_csv(path: Path, report: ConversionReport, *, texts: str = "") -> Iterator[AnnotatedText]:
@@ -460,15 +456,10 @@ def read_ace_document(annotation: Path, subtypes: bool, report: ConversionReport
             start, end = convert(mention.start), convert(mention.end)
             mentions.append(mention._replace(start=start, end=end, head=head))
     boundaries = sorted({0, len(text), *(convert(offset) for offset in tag_offsets)})
-    return AnnotatedText(
-        text,
-        mentions,
-        str(annotation),
-        id or annotation.name.removesuffix(APF),
-        source=f"{source} without its tags",
-        passages=[Passage(i, text[i:j]) for i, j in itertools.pairwise(boundaries) if text[i:j].strip()],
-        body=[(convert(i), convert(j)) for i, j in raw_body],
-    )
+    passages = [Passage(i, text[i:j]) for i, j in itertools.pairwise(boundaries) if text[i:j].strip()]
+    body = [(convert(i), convert(j)) for i, j in raw_body]
+    id, name = id or annotation.name.removesuffix(APF), f"{source} without its tags"
+    return AnnotatedText(text, mentions, str(annotation), id, source=name, passages=passages, body=body)
 
 
 def remove_tags(source: str) -> tuple[str, list[int], list[Span]]:

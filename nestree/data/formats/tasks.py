@@ -426,15 +426,11 @@ def to_prodigy_task(document: Document, report: ConversionReport) -> Record:
         if entity.score is not None:
             span["score"] = entity.score
         spans.append(span | common.without_keys(entity.extra, SPAN_KEYS))
-    task: Record = {
-        "text": text,
-        "tokens": [
-            {"text": text[t.start : t.end], "start": t.start, "end": t.end, "id": k, "ws": t.blank}
-            for k, t in enumerate(pieces)
-        ],
-        "spans": spans,
-        **common.without_keys(document.extra, TASK_KEYS),
-    }
+    words = [
+        {"text": text[t.start : t.end], "start": t.start, "end": t.end, "id": k, "ws": t.blank}
+        for k, t in enumerate(pieces)
+    ]
+    task = {"text": text, "tokens": words, "spans": spans, **common.without_keys(document.extra, TASK_KEYS)}
     if document.id is not None:
         meta = document.extra.get("meta")
         task["meta"] = {**(meta if isinstance(meta, dict) else {}), "doc_id": document.id}
