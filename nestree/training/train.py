@@ -434,10 +434,13 @@ def summary(result: TrainResult) -> str:
         lines += ["", f"typical errors on dev, of {len(result.evaluation.errors):,} errors:"]
     for kind, errors in sorted(kinds.items(), key=lambda item: -len(item[1]))[:SHOWN_ERRORS]:
         lines.append(f"  {len(errors):>4} x {kind}, such as: {errors[len(errors) // 2]}")
-    advice = (
-        f"Try it: nestree show TEXT.txt --model {shlex.quote(str(result.folder))}"
-        if result.evaluation.entities.f1
-        else "It has learned nothing yet. Give it more updates: more epochs (--epochs 40), or smaller batches "
-        "(--batch-words 150)."
-    )
+    advice = f"Try it: nestree show TEXT.txt --model {shlex.quote(str(result.folder))}"
+    if not result.evaluation.entities.f1:
+        advice = (
+            "It has learned nothing yet. Give it more updates: more epochs (--epochs 40), or smaller batches "
+            "(--batch-words 150)."
+        )
+        gold = {label for label, score in result.evaluation.labels.items() if score.gold}
+        if result.card and gold.isdisjoint(result.card.labels):
+            advice = "Dev has no entity with a label of the training data, so its F1 is 0. Give other dev data."
     return "\n".join([*lines, "", advice])
