@@ -76,6 +76,14 @@ def test_training_says_what_it_does_and_prediction_agrees(place, tmp_path):
     assert float(scores.split()[-1]) > 50
 
 
+def test_dev_data_without_the_labels_of_the_training_data(place, tmp_path):
+    dev = write_text(tmp_path / "dev.jsonl", (place / "data.jsonl").read_text().replace('"label": "', '"label": "X'))
+    arguments = training(place, tmp_path / "model")
+    arguments[arguments.index("--dev") + 1] = dev
+    said = succeed(*arguments, "--set", "training.epochs=1").stderr
+    assert "Dev has no entity with a label of the training data, so its F1 is 0." in said
+
+
 def test_options_for_the_settings_that_users_change(place, tmp_path):
     values = {"epochs": 1, "batch_words": 30, "lr": 0.001, "encoder_lr": 0.0002, "seed": 7}
     options = [word for key, value in values.items() for word in (f"--{key.replace('_', '-')}", value)]
