@@ -71,6 +71,10 @@ def check_keys(record: Record) -> None:
     lists = [key for key, value in record.items() if isinstance(value, list) and key not in SENTENCE_KEYS]
     for key in difflib.get_close_matches("entities", lists, 1, 0.7):
         raise DataError(f"this line has no `entities`, but `{key}`. If these are the entities, write `entities`.")
+    if "tags" in lists and any(isinstance(tag, str) and tag[:2] in ("B-", "I-") for tag in record["tags"]):
+        raise DataError(
+            "this line has no `entities`, but `tags` of words. Read it as datasets, with the option tags=tags."
+        )
     for key, format in KEYS_OF_OTHER_FORMATS.items():
         if key in lists:
             raise DataError(

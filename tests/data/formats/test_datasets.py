@@ -60,6 +60,10 @@ def test_tags_in_json_are_read(tmp_path):
     (document,), _ = documents(path)
     assert spans(document.sentences[0]) == [(1, 4, "ORG")]
     assert_refused("has no `entities`, but `ner_tags`, as datasets has", path, "jsonl")
+    path = write_text(tmp_path / "tner.jsonl", json.dumps({"tokens": WORDS, "tags": tags}))
+    assert_refused("but `tags` of words. Read it as datasets, with the option tags=tags", path, "jsonl")
+    (document,), _ = documents(path, format="datasets", tags="tags")
+    assert spans(document.sentences[0]) == [(1, 4, "ORG")]
     path = write_text(tmp_path / "b.json", json.dumps([{"tokens": 5, "ner_tags": tags}]))
     assert_refused("b.json:1, record 1: `tokens` must be a list, and is 5", path)
 
