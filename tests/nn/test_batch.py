@@ -52,6 +52,8 @@ def test_gold():
     without_trees = collator(trees=False).collate(sentences).gold
     assert without_trees.used.tolist() == [True, True, True]
     assert without_trees.mentions == 4
+    labels_of_one_span = [Entity(0, 2, "A", head=1), Entity(0, 2, "B")]  # whose head one of them has
+    assert collator().collate([Sentence(["a", "b"], labels_of_one_span)]).gold.heads.tolist() == [1]
     empty = collator().collate([Sentence(["a", "b"])]).gold
     assert (empty.spans.shape, empty.labels.shape, empty.pairs.shape) == ((0, 3), (0, 2), (0, 2))
 
