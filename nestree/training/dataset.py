@@ -288,7 +288,7 @@ def resolve_crossing(sentences: Sequence[Sentence], mode: str) -> tuple[Sequence
     crossing = {k: pairs[0] for k, s in enumerate(sentences) if (pairs := crossing_pairs(s.entities))}
     if not crossing:
         return sentences, []
-    places = [f"{place(sentences[k])}: {a} and {b}" for k, (a, b) in islice(crossing.items(), SHOWN_CROSSINGS)]
+    places = [f"{id_or_words(sentences[k])}: {a} and {b}" for k, (a, b) in islice(crossing.items(), SHOWN_CROSSINGS)]
     listing = "; ".join(places) + ("; ..." if len(crossing) > SHOWN_CROSSINGS else "")
     have = "sentence has" if len(crossing) == 1 else "sentences have"
     count = f"{len(crossing):,} training {have} entities that cross"
@@ -304,8 +304,8 @@ def resolve_crossing(sentences: Sequence[Sentence], mode: str) -> tuple[Sequence
     return kept, [f"{count}: {dropped:,} of these entities {are} left out of training. {listing}."]
 
 
-def place(sentence: Sentence) -> str:
-    """What finds a sentence in its file: its number there is unknown."""
+def id_or_words(sentence: Sentence) -> str:
+    """The id of a sentence or, without one, its first words: its number in the file is unknown."""
     return sentence.id or f"{' '.join(sentence.words)!r:.60}"
 
 

@@ -263,7 +263,7 @@ def end_epoch(run: Run) -> None:
     started = time.monotonic()
     try:
         settings = tune_decoding(run) if run.settings.decoding.tune else None
-        scores = evaluate_shares(run, run.corpus.dev, settings).entities
+        scores = evaluate_distributed(run, run.corpus.dev, settings).entities
     except PotentialsError as why:  # the last update of the epoch broke the weights
         raise bad_update(run, run.last_update, progress.updates, str(why)) from None
     run.dev_seconds = time.monotonic() - started
@@ -301,7 +301,7 @@ def tune_decoding(run: Run) -> Settings:
     return replace(run.settings, decoding=broadcast_object_list(best)[0])
 
 
-def evaluate_shares(
+def evaluate_distributed(
     run: Run, gold: Sequence[Sentence], settings: Settings | None = None, scored: bool = False
 ) -> Evaluation:
     """Each process predicts its share. `settings`: instead of the model's; `scored`: with probabilities."""

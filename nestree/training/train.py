@@ -27,9 +27,16 @@ from nestree.report.tables import ERROR_NAMES, describe_error
 from nestree.temperature import fit_temperatures
 from nestree.text import detect_word_style
 from nestree.training.callbacks import Callbacks, ProgressBar, TensorBoard
-from nestree.training.dataset import Corpus, adapt_to_small_data, data_files, load_init_settings, make_corpus, place
+from nestree.training.dataset import (
+    Corpus,
+    adapt_to_small_data,
+    data_files,
+    id_or_words,
+    load_init_settings,
+    make_corpus,
+)
 from nestree.training.distill import Teachers
-from nestree.training.loop import Run, evaluate_shares, run_epochs, save, stop_on_interrupt, tune_decoding
+from nestree.training.loop import Run, evaluate_distributed, run_epochs, save, stop_on_interrupt, tune_decoding
 from nestree.training.optimizer import make_optimizer
 from nestree.training.run_dir import Progress, RunDir
 from nestree.training.step import GradientStep
@@ -362,8 +369,8 @@ def note_unused_heads(run: Run) -> None:
     for sentence, entity in latent[:1]:
         run.step.notify(
             f"{len(latent):,} of {count:,} annotated heads stay latent, because entities on the same words, inside or "
-            f"around have heads that contradict them (loss.gold_heads). The first: {place(sentence)}: {entity} with "
-            f"head {entity.head}."
+            "around have heads that contradict them (loss.gold_heads). The first: "
+            f"{id_or_words(sentence)}: {entity} with head {entity.head}."
         )
 
 
@@ -389,13 +396,13 @@ def finish_run(run: Run, about: Mapping[str, str], test: Sequence[Document] | No
         )
         if run.is_main:
             checkpoint.write_text(folder / checkpoint.CONFIG, run.settings.to_toml())
-    evaluation = evaluate_shares(run, run.corpus.dev, scored=True)
+    evaluation = evaluate_distributed(run, run.corpus.dev, scored=True)
     before, after = 100 * progress.best_f1, 100 * evaluation.entities.f1
     if abs(after - before) >= NOTED_CHANGE:
         run.step.notify(f"with calibrated probabilities, dev F1 is {after:.2f}; in epoch {best} it was {before:.2f}.")
     evaluations = {"dev": evaluation}
     if test is not None:
-        evaluations["test"] = evaluate_shares(run, model.sentences_with_context(test), scored=True)
+        evaluations["test"] = evaluate_distributed(run, model.sentences_with_context(test), scored=True)
         if run.is_main:
             warn_disjoint_labels(evaluations["test"])
     statistics = {"train": count_statistics(run.corpus.train), "dev": count_statistics(run.corpus.dev)}

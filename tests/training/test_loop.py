@@ -242,7 +242,7 @@ def test_training_stops_when_no_epoch_is_better(settings, data, tmp_path, monkey
         f1 = next(left)
         return SimpleNamespace(entities=SimpleNamespace(f1=f1, precision=f1, recall=f1))
 
-    monkeypatch.setattr("nestree.training.loop.evaluate_shares", scripted)
+    monkeypatch.setattr("nestree.training.loop.evaluate_distributed", scripted)
     monkeypatch.setattr("nestree.training.loop.tune_decoding", lambda run: run.settings)
     patient = settings("training.epochs=9", "training.early_stopping_patience=2")
     result = run(patient, data, tmp_path / "m")
