@@ -69,6 +69,7 @@ class Opt(NamedTuple):
 # The options of all commands by the names of their parameters: the type and the default stand in the signatures.
 OPTIONS = {
     "annotated": Opt("Annotated data, to measure the change in F1.", "FILE", name="--data"),
+    "batch_size": Opt("Windows in a batch.", "N", 1),
     "batch_words": Opt("Words in a batch.", "N", 1),
     "budget": Opt("Words to annotate; with --partial, spans to ask about.", "N", 1),
     "by": Opt("Keep together: sentence or document. [default: document, if each has an id or a text]", "UNIT"),
@@ -107,6 +108,7 @@ OPTIONS = {
     "long_sentence": Opt("Report longer sentences.", "WORDS", 1),
     "longest_line": Opt("Read lines up to this length. [default: 64 MB]", "BYTES", 1),
     "lr": Opt("Peak learning rate of all parameters outside the encoder.", "LR", 0),
+    "mask_rate": Opt("The share of the words that are masked and predicted.", "SHARE", 0),
     "max_body_bytes": Opt("Bytes of a request; more: 413.", "N", 1),
     "max_bytes": Opt("Read files that expand to this much. [default: 4 GB]", "BYTES", 1),
     "max_docbin_bytes": Opt("Read DocBins that expand to this much. [default: 512 MB]", "BYTES", 1),
@@ -153,6 +155,7 @@ OPTIONS = {
     "trees": Opt("Write the trees, too; only JSON lines can hold them."),
     "unit": Opt("What is ranked and annotated as a whole: sentence or document.", "UNIT"),
     "unlabelled": Opt("Texts for the teachers; may be repeated.", "FILES"),
+    "window": Opt("Subwords that the encoder reads at once.", "N", 8),
     "words": Opt("How text is split into words: treebank, ud, split-hyphens, whitespace.", "STYLE"),
     "workers": Opt(
         "Processes that predict on a CPU; 0: threads, as fast on up to four cores. With --ray, actors; 0: all.",

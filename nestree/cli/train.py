@@ -307,6 +307,10 @@ def pretrain(
     out: Path,
     encoder: str | None = None,
     passes: int = 10,
+    window: int = 128,
+    batch_size: int = 32,
+    mask_rate: float = 0.15,
+    encoder_lr: float = 5e-5,
     seed: int = 1,
     device: str = "auto",
 ) -> None:
@@ -333,7 +337,10 @@ def pretrain(
 
     name = encoder or Settings.read("default").encoder.path
     with PretrainProgress() if Commands.verbosity > QUIET else nullcontext() as callback:
-        library.pretrain(name, counted_sentences(), out, passes, seed, device, on_progress=callback)
+        library.pretrain(
+            name, counted_sentences(), out, passes, seed, device, callback,
+            window=window, batch_size=batch_size, mask_rate=mask_rate, encoder_lr=encoder_lr,
+        )  # fmt: skip
     print_line(f"Train a model with it: nestree train --encoder {shlex.quote(str(out))}")
 
 

@@ -30,10 +30,7 @@ from nestree.training.optimizer import CLIP_NORM, make_optimizer, set_lr
 from nestree.treecrf import is_out_of_memory
 from nestree.types import Sentence
 
-WINDOW_SUBWORDS = 128
-BATCH_WINDOWS = 32
-MASK_RATE = 0.15  # share of the words that are predicted; of these,
-MASKED, REPLACED = 0.8, 0.1  # so many are masked, replaced by a random subword; the rest are left as they are
+MASKED, REPLACED = 0.8, 0.1  # shares of the predicted words that are masked, and replaced by a random subword
 WARMUP = 0.1  # of all updates
 SENTENCES_AT_ONCE = 1_000  # that are tokenized together
 PROGRESS_SECONDS = 1.0  # between two reports
@@ -56,11 +53,19 @@ def pretrain(
     seed: int = 1,
     device: str = "auto",
     on_progress: Callable[[PretrainStep], None] | None = None,
+    *,
+    window: int = 128,
+    batch_size: int = 32,
+    mask_rate: float = 0.15,
+    encoder_lr: float = 5e-5,
 ) -> None:
     """Continue the pretraining of an encoder on these sentences; `out` becomes the folder of the new encoder.
 
-    Everything that can be checked is checked before the first sentence is read.
+    An update reads `batch_size` windows of `window` subwords, and predicts `mask_rate` of the words. Everything that
+    can be checked is checked before the first sentence is read.
     """
+    if not 0 < mask_rate < 1:
+        raise InputError(f"a mask rate of {mask_rate} cannot be used. Choose one between 0 and 1, such as 0.15.")
     if out.exists() and not out.is_dir():
         raise InputError(f"{out} is a file, and a directory is needed. Give a new name.")
     if (Path(encoder) / LABELS).is_file():
@@ -74,20 +79,20 @@ def pretrain(
         tokenizer, transformer = load_tokenizer(encoder), load_pretrained(encoder, keep_pooler=True)
         check_encoder(tokenizer, transformer, encoder)
         network: Any = transformer
-        longest = min(WINDOW_SUBWORDS, max_input_length(tokenizer, network))
+        longest = min(window, max_input_length(tokenizer, network))
         splitter = SubwordTokenizer(tokenizer, longest)
         vocabulary_size = min(len(tokenizer), network.get_input_embeddings().num_embeddings)
-        texts = MaskedTexts(splitter, sentences, tokenizer.mask_token_id, vocabulary_size, seed)
+        texts = MaskedTexts(splitter, sentences, tokenizer.mask_token_id, vocabulary_size, seed, batch_size, mask_rate)
         try:
-            for progress in train_mlm(transformer.to(torch_device), texts, passes):
+            for progress in train_mlm(transformer.to(torch_device), texts, passes, encoder_lr):
                 if on_progress:
                     on_progress(progress)
         except (MemoryError, RuntimeError) as why:
             if not is_out_of_memory(why):
                 raise
             raise TrainingError(
-                f"there is not enough memory on {torch_device} for {BATCH_WINDOWS} windows of {splitter.longest} "
-                f"subwords with {encoder}. Choose another device, or a smaller encoder."
+                f"there is not enough memory on {torch_device} for {batch_size} windows of {splitter.longest} subwords "
+                f"with {encoder}. Choose a smaller batch size or encoder, or another device."
             ) from why
         try:
             network.config.save_pretrained(folder)
@@ -113,15 +118,15 @@ def check_encoder(tokenizer: Any, transformer: Any, name: str) -> None:
     )
 
 
-def train_mlm(transformer: nn.Module, texts: "MaskedTexts", passes: int) -> Iterator[PretrainStep]:
-    """Train with the learning rates of the default recipe; yields the progress."""
+def train_mlm(transformer: nn.Module, texts: "MaskedTexts", passes: int, encoder_lr: float) -> Iterator[PretrainStep]:
+    """Train with the optimizer of the default recipe; yields the progress."""
     settings = Settings.read("default")
     embeddings = cast(Any, transformer).get_input_embeddings()
     encoder_settings = replace(settings.encoder, mix_layers=1, word_shape_size=0)
     encoder = Encoder(encoder_settings, transformer, words=0, dimensions=0)
     head = MLMHead(embeddings).to(embeddings.weight.device)
     modules = nn.ModuleList([transformer, head]).train()
-    optimizer = make_optimizer(modules, transformer, settings.training)
+    optimizer = make_optimizer(modules, transformer, replace(settings.training, encoder_lr=encoder_lr))
     updates, done = passes * texts.updates, 0
     started = reported = time.monotonic()
     for number in range(passes):
@@ -195,10 +200,18 @@ class MaskedTexts:
     """Consecutive sentences, cut into windows; each pass masks other words."""
 
     def __init__(
-        self, splitter: SubwordTokenizer, sentences: Iterable[Sentence], mask: int, vocabulary_size: int, seed: int
+        self,
+        splitter: SubwordTokenizer,
+        sentences: Iterable[Sentence],
+        mask: int,
+        vocabulary_size: int,
+        seed: int,
+        batch_size: int = 32,
+        mask_rate: float = 0.15,
     ) -> None:
         """`mask`: the id of the mask token. `vocabulary_size`: the number of subwords."""
         self.splitter, self.mask, self.vocabulary_size = splitter, mask, vocabulary_size
+        self.mask_rate = mask_rate
         self.rng = np.random.default_rng(seed)
         ids, sizes = [np.zeros(0, np.int64)], [np.zeros(1, np.int64)]
         remaining = iter(sentences)
@@ -210,7 +223,7 @@ class MaskedTexts:
         self.posts = np.cumsum(np.concatenate(sizes))  # word k has the subwords posts[k] to posts[k + 1]
         if len(self.posts) == 1:
             raise InputError("there are no words to read. Give files with texts.")
-        self.updates = -(-len(self.windows(0)) // BATCH_WINDOWS)
+        self.updates = -(-len(self.windows(0)) // batch_size)
 
     def windows(self, shift: int) -> list[tuple[int, int]]:
         """(start, end) words of all windows; the first one is shorter by `shift` subwords."""
@@ -238,7 +251,7 @@ class MaskedTexts:
 
     def mask_window(self, start: int, end: int) -> tuple[np.ndarray, np.ndarray]:
         """The subwords of a window, at least one word masked, and the original ones; -1 where none is predicted."""
-        draws = self.rng.random(end - start) / MASK_RATE
+        draws = self.rng.random(end - start) / self.mask_rate
         if draws.min() >= 1:
             draws[self.rng.integers(len(draws))] = self.rng.random()
         draw = np.repeat(draws, np.diff(self.posts[start : end + 1]))

@@ -10,7 +10,7 @@ from nestree.errors import InputError, TrainingError
 from nestree.nn.encoder import load_pretrained, load_tokenizer
 from nestree.nn.tokenizer import SubwordTokenizer
 from nestree.training import pretrain as mlm
-from nestree.training.pretrain import MASK_RATE, MaskedTexts, pretrain
+from nestree.training.pretrain import MaskedTexts, pretrain
 from nestree.types import Sentence
 from tests import tiny
 from tests.cli.run import refuse, succeed
@@ -29,9 +29,9 @@ def tokenizer(folder):
     return load_tokenizer(str(folder))
 
 
-def masked_texts(tokenizer, longest, sentences=MANY):
+def masked_texts(tokenizer, longest, sentences=MANY, **options):
     splitter = SubwordTokenizer(tokenizer, longest)
-    return MaskedTexts(splitter, sentences, tokenizer.mask_token_id, len(tokenizer), seed=1)
+    return MaskedTexts(splitter, sentences, tokenizer.mask_token_id, len(tokenizer), seed=1, **options)
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def texts(tokenizer):
 
 def unmasked_windows(texts, monkeypatch):
     """The subwords of all windows of a pass, not masked."""
-    monkeypatch.setattr(mlm, "MASK_RATE", 1e-12)
+    monkeypatch.setattr(texts, "mask_rate", 1e-12)
     monkeypatch.setattr(mlm, "MASKED", -1.0)
     monkeypatch.setattr(mlm, "REPLACED", 0.0)
     windows = [pair for task in texts.tasks() for pair in zip(task.subwords, task.attention, strict=True)]
@@ -63,8 +63,10 @@ def test_every_word_is_read_once_in_each_pass(texts, monkeypatch):
     assert len(in_order[0]) <= texts.splitter.room - 5
 
 
-def test_masked_words_have_their_shares_and_long_words_fit(tokenizer):
-    texts = masked_texts(tokenizer, 512)
+@pytest.mark.parametrize("rate", [0.15, 0.4])
+def test_masked_words_have_their_shares_and_long_words_fit(tokenizer, rate):
+    texts = masked_texts(tokenizer, 512, batch_size=1, mask_rate=rate)
+    assert texts.updates == len(texts.windows(0))
     asked = real = masked = same = 0
     for _ in range(20):
         tasks = list(texts.tasks())
@@ -80,7 +82,7 @@ def test_masked_words_have_their_shares_and_long_words_fit(tokenizer):
             elsewhere = torch.ones(task.subwords.numel(), dtype=torch.bool)
             elsewhere[task.positions] = False
             assert not (task.subwords.flatten()[elsewhere] == tokenizer.mask_token_id).any()
-    assert asked / real == pytest.approx(MASK_RATE, abs=0.03)
+    assert asked / real == pytest.approx(rate, abs=0.03)
     assert masked / asked == pytest.approx(0.8, abs=0.04)
     assert same / asked == pytest.approx(0.1, abs=0.04)  # the last tenth is another piece
     texts = masked_texts(tokenizer, 32, [Sentence(("a" * 5000, "b", "c" * 700))])
@@ -140,6 +142,8 @@ def test_errors_are_found_before_anything_is_read(tiny_encoder, tmp_path, tiny_m
     network.config.hidden_size += 1
     with pytest.raises(InputError, match="have 32 dimensions and its states 33"):
         mlm.check_encoder(load_tokenizer(str(tiny_encoder)), network, "odd")
+    with pytest.raises(InputError, match="a mask rate of 1 cannot be used"):
+        pretrain(str(tiny_encoder), unread_sentences(), tmp_path / "new", device="cpu", mask_rate=1)
     with pytest.raises(InputError, match="no words to read"):
         pretrain(str(tiny_encoder), [], tmp_path / "new", device="cpu")
     assert not (tmp_path / "new").exists()
@@ -166,7 +170,8 @@ def test_the_command_reads_texts_and_data(tiny_encoder, tmp_path):
     (tmp_path / "texts" / "odd.xyz").write_text("nothing")
     data = write_text(tmp_path / "data.jsonl", '{"words": ["in", "Rome"], "entities": []}\n')
     options = ("--out", tmp_path / "new", "--encoder", tiny_encoder, "--device", "cpu")
-    done = succeed("pretrain", "--passes", 2, tmp_path / "texts", data, *options)
+    mlm_options = ("--window", 16, "--batch-size", 1, "--mask-rate", 0.3, "--encoder-lr", 1e-4)
+    done = succeed("pretrain", "--passes", 2, tmp_path / "texts", data, *options, *mlm_options)
     for part in ("13 words in 3 sentences, to be read 2 times", "odd.xyz", "pass 2:"):
         assert part in done.stderr
     assert "shards" not in done.stderr
