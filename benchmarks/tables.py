@@ -219,6 +219,7 @@ def large() -> str:
         groups.setdefault(key, []).append(row)
     groups = {key: runs for key, runs in groups.items() if key[2] in ("0", "32") and len(runs) > 1}
     rows = [[*key, str(len(runs)), best_epochs(runs), *format_means(runs, paths)] for key, runs in groups.items()]
+    rows.sort(key=lambda row: [*DATA.values()].index(row[0]))
     return markdown_table(header, rows, chain(*groups.values()))
 
 
