@@ -331,7 +331,7 @@ def review(
     pool = [replace(s, entities=()) for k, s in enumerate(gold) if k not in whole and k not in answers]
     found = select(pool, model=pipeline, budget=wanted, seed=simulation.seed)
     sentences = [sentence for document in found.documents for sentence in document.sentences]
-    measured = acquisition.measure(pipeline, sentences, PredictOptions(doubts=sys.maxsize))
+    measured = acquisition.measure_uncertainty(pipeline, sentences, PredictOptions(doubts=sys.maxsize))
     picked, decisions = [], 0
     for predicted, prediction in zip(sentences, measured, strict=True):
         number = int(predicted.id or 0)

@@ -46,7 +46,7 @@ from benchmarks.timing import Row, provenance, store, synchronize
 from nestree import checkpoint, training
 from nestree.config import Settings
 from nestree.data import formats
-from nestree.decoding import NO_TEMPERATURES
+from nestree.decoding import UNIT_TEMPERATURES
 from nestree.model import Recognizer
 from nestree.nn.devices import select_device
 from nestree.temperature import best_decoder, fit_temperatures
@@ -65,7 +65,7 @@ GRACE = 5.0  # seconds before the end of the budget at which running processes a
 LEAST_RESERVE = 60.0  # seconds kept for saving, temperatures and scoring, of several runs at once
 PROFILED_STEPS = 16  # that the profiler keeps in memory
 KERNELS = 20  # that are named
-TREE_KERNELS = tuple(f"{name}_kernel" for name in ("inside", "outside", "spans", "arcs", "prepare", "trace"))
+TREE_KERNELS = tuple(f"{name}_kernel" for name in ("inside", "outside", "spans", "arcs", "prepare", "viterbi", "error"))
 
 
 @dataclass(frozen=True)
@@ -353,7 +353,7 @@ def load_teachers(job: Job) -> list[Recognizer]:
     teachers = [checkpoint.load(folder, select_device(job.options.device)) for folder in names]
     if job.distill.get("raw"):
         for teacher in teachers:
-            teacher.temperatures = NO_TEMPERATURES
+            teacher.temperatures = UNIT_TEMPERATURES
     return teachers
 
 

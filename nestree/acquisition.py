@@ -171,7 +171,7 @@ def select(
     def rank(units: Sequence[Unit]) -> None:
         """Keep the best of these units, or the spans of them that are most in doubt."""
         sentences = [sentence for each in units for sentence in each.sentences]
-        found = iter(measure(pipeline, sentences, options) if options.means or not random else ())
+        found = iter(measure_uncertainty(pipeline, sentences, options) if options.means or not random else ())
         for each in units:
             predictions = list(islice(found, len(each.sentences)))  # none if the order is random
             if partial:
@@ -318,7 +318,7 @@ def answered_spans(sentence: Sentence) -> set[Span]:
     return set() if sentence.complete else {*sentence.forbidden, *(e.span for e in sentence.entities)}
 
 
-def measure(pipeline: Pipeline, sentences: Sequence[Sentence], options: PredictOptions) -> list[Prediction]:
+def measure_uncertainty(pipeline: Pipeline, sentences: Sequence[Sentence], options: PredictOptions) -> list[Prediction]:
     """The uncertainty, doubts and mean of each sentence; those of a long sentence come from its windows."""
     results = []
     windows_of = predict_windows(pipeline.inference_model, sentences, options, workers=pipeline.worker_pool)

@@ -37,7 +37,7 @@ from torch.overrides import TorchFunctionMode
 from nestree import __version__
 from nestree.config import Settings
 from nestree.data.io import atomic_path
-from nestree.decoding import NO_TEMPERATURES, Temperatures
+from nestree.decoding import UNIT_TEMPERATURES, Temperatures
 from nestree.errors import DataError, InputError, ModelError, NestreeError
 from nestree.model import OnnxRecognizer, Recognizer, TextRules
 from nestree.model_card import Card
@@ -65,7 +65,7 @@ class ModelInfo(NamedTuple):
 
     labels: Sequence[str]
     text: TextRules = TextRules()
-    temperatures: Temperatures = NO_TEMPERATURES
+    temperatures: Temperatures = UNIT_TEMPERATURES
 
 
 def bundled_model() -> Path:

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, softplus
 
 from nestree.config import Settings
-from nestree.nn.batch import Gold, Targets
+from nestree.nn.batch import Gold, SoftTargets
 from nestree.nn.scorers import Scores
 from nestree.treecrf import (
     IMPOSSIBLE,
@@ -60,18 +60,18 @@ class Losses:
         return {name: value.detach() for name, value in {"loss": self.total, **self.parts, **self.metrics}.items()}
 
 
-def compute_losses(scores: Scores, gold: Gold, settings: Settings, targets: Targets | None = None) -> Losses:
+def compute_losses(scores: Scores, gold: Gold, settings: Settings, soft_targets: SoftTargets | None = None) -> Losses:
     """All losses that the settings ask for (docs/model.md explains them), in float32 or better.
 
-    `targets`: the marginals of teachers, for lexicalised trees with head-aware labels.
+    `soft_targets`: the marginals of teachers, for lexicalised trees with head-aware labels.
     """
     with torch.autocast(scores.mention.device.type, enabled=False):  # label scores are computed here
         if settings.model.structure == "none":
             return span_losses(scores, gold, settings)
-        return tree_losses(scores, gold, settings, targets)
+        return tree_losses(scores, gold, settings, soft_targets)
 
 
-def tree_losses(scores: Scores, gold: Gold, settings: Settings, targets: Targets | None) -> Losses:
+def tree_losses(scores: Scores, gold: Gold, settings: Settings, soft_targets: SoftTargets | None) -> Losses:
     """The losses of models with trees."""
     model, loss = settings.model, settings.loss
     used = gold.used.to(scores.mention.dtype)  # [B]
@@ -116,11 +116,11 @@ def tree_losses(scores: Scores, gold: Gold, settings: Settings, targets: Targets
         expected = torch.zeros_like(scores.head_prior).index_put((b, h), head_probabilities, accumulate=True)
         known = gold.complete & gold.used  # elsewhere, words may head entities that are not annotated
         losses["head_prior"] = head_prior_loss(scores.head_prior, expected, scores.lengths, known)
-    if targets is not None:
-        losses["distillation"] = cross_entropy(scores, all_trees.log_z, targets, settings)
+    if soft_targets is not None:
+        losses["distillation"] = cross_entropy(scores, all_trees.log_z, soft_targets, settings)
         if scores.head_prior is not None:
             losses["head_prior"] = losses["head_prior"] + head_prior_loss(
-                scores.head_prior, targets.headed, scores.lengths, targets.used
+                scores.head_prior, soft_targets.headed, scores.lengths, soft_targets.used
             )
     losses["joint" if loss.joint else "tree"] = ((all_trees.log_z - gold_trees.log_z) * used).sum()
     if pair_losses is not None and not loss.joint:
@@ -291,7 +291,7 @@ def hard_negative_loss(scores: Scores, gold: Gold, settings: Settings, trees: Lo
 # Distillation
 
 
-def cross_entropy(scores: Scores, log_z: Tensor, targets: Targets, settings: Settings) -> Tensor:
+def cross_entropy(scores: Scores, log_z: Tensor, soft_targets: SoftTargets, settings: Settings) -> Tensor:
     """-E log p(labelled tree), where p is the student's distribution and the expectation is the teachers'.
 
     In a labelled tree each span is an entity or not, and each entity has labels, given its head: log p is the score of
@@ -303,10 +303,10 @@ def cross_entropy(scores: Scores, log_z: Tensor, targets: Targets, settings: Set
     assert scores.root is not None
     assert scores.labels is not None
     no, yes = scores.mention.unbind(-1)
-    expected = (no * targets.no).sum() + (yes * targets.yes).sum()
-    expected = expected + (scores.arc * targets.arc).sum() + (scores.root * targets.root).sum()
-    labels = scores.labels.score_spans(*targets.entities.unbind(1))  # [K, L]
+    expected = (no * soft_targets.no).sum() + (yes * soft_targets.yes).sum()
+    expected = expected + (scores.arc * soft_targets.arc).sum() + (scores.root * soft_targets.root).sum()
+    labels = scores.labels.score_spans(*soft_targets.entities.unbind(1))  # [K, L]
     choices = labels.logsumexp(-1, keepdim=True) if settings.loss.label == "softmax" else labels
     normalizer = softplus(choices).sum(-1)  # [K]
-    label_loss = (normalizer * targets.weights).sum() - (labels * targets.labels).sum()
-    return (log_z * targets.used).sum() - expected + label_loss
+    label_loss = (normalizer * soft_targets.weights).sum() - (labels * soft_targets.labels).sum()
+    return (log_z * soft_targets.used).sum() - expected + label_loss

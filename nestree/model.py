@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from nestree.config import Settings
-from nestree.decoding import NO_TEMPERATURES, DecodedBatch, Temperatures, decode, decode_batch
+from nestree.decoding import UNIT_TEMPERATURES, DecodedBatch, Temperatures, decode, decode_batch
 from nestree.decoding.constraints import Constraints, apply_constraints
 from nestree.errors import InputError, ModelError
 from nestree.evaluation import Evaluation
@@ -94,7 +94,7 @@ class Recognizer(nn.Module):
         if not labels or len(set(labels)) != len(labels):
             raise ModelError(f"labels are {list(labels)}; a model needs at least one, and each only once.")
         self.settings, self.labels = settings, tuple(labels)
-        self.temperatures: Temperatures = NO_TEMPERATURES  # fitted on dev data when training ends
+        self.temperatures: Temperatures = UNIT_TEMPERATURES  # fitted on dev data when training ends
         self.text_rules = TextRules()  # how the texts of its training data were split
         self.scores: dict[str, Evaluation] = {}  # after nestree.train: the evaluations on "dev" and "test"
         self.is_quantized = False  # whether its weights were stored in 8 bits
@@ -143,7 +143,7 @@ class Recognizer(nn.Module):
         """The losses of a batch with gold."""
         if batch.gold is None:
             raise ModelError("this batch has no gold entities; make it with collate, not collate_words.")
-        return compute_losses(self(batch), batch.gold, self.settings, batch.targets)
+        return compute_losses(self(batch), batch.gold, self.settings, batch.soft_targets)
 
     def decode(self, batch: Batch) -> list[tuple[Entity, ...]]:
         """The entities of each sentence."""

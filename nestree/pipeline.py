@@ -898,7 +898,7 @@ class BatchJob:
 
     def decode(self, scores: Scores) -> list[Prediction]:
         if self.options.uncertainty or self.options.doubts or self.options.means:
-            return self.measure(scores)
+            return self.measure_uncertainty(scores)
         known, forbidden = zip(*(window.constraints for window in self.windows), strict=True)
         constraints, options = Constraints(known, forbidden), self.options
         decoded = self.model.decode_scores(
@@ -911,7 +911,7 @@ class BatchJob:
         )
         return predictions(decoded, self.model.labels, len(self.windows))
 
-    def measure(self, scores: Scores) -> list[Prediction]:
+    def measure_uncertainty(self, scores: Scores) -> list[Prediction]:
         """How unsure the model is of each sentence."""
         model, options, count = self.model, self.options, len(self.windows)
         settings = options.settings or model.settings

@@ -21,7 +21,7 @@ from torch import Tensor
 from nestree.config import DecodingSettings, Settings
 from nestree.decoding import mbr, viterbi
 from nestree.decoding.probabilities import (
-    NO_TEMPERATURES,
+    UNIT_TEMPERATURES,
     Temperatures,
     biased_mention_scores,
     check_label_scores,
@@ -74,7 +74,7 @@ class CalibrationSet(NamedTuple):
     scores: Scores  # of spans and arcs
     spans: Tensor  # [K, 3]
     words: Tensor  # [M, 2] each word that may head each of these spans: (index of the span, word)
-    labels: Tensor | None  # [M, L] label scores
+    label_scores: Tensor | None  # [M, L]
     events: Tensor  # [K, L] whether the span with the label is an event
     is_gold: Tensor  # [K, L] whether it is true
 
@@ -88,9 +88,9 @@ def fit_temperatures(model: Recognizer, sentences: Sequence[Sentence]) -> Temper
 
 def collect_events(model: Recognizer, sentences: Sequence[Sentence]) -> CalibrationSet:
     scores, settings = model(model.collate_words(sentences).to(model.device)), model.settings
-    marginals = span_marginals(scores, settings, NO_TEMPERATURES)
+    marginals = span_marginals(scores, settings, UNIT_TEMPERATURES)
     spans = (marginals.entity >= MIN_PROBABILITY).nonzero()  # [K, 3]
-    probability = label_probabilities(scores, settings, NO_TEMPERATURES, marginals, spans)  # [K, L]
+    probability = label_probabilities(scores, settings, UNIT_TEMPERATURES, marginals, spans)  # [K, L]
     check_label_scores(probability, spans)
     events = probability >= MIN_PROBABILITY
     spans, events = spans[events.any(1)], events[events.any(1)]
@@ -100,9 +100,9 @@ def collect_events(model: Recognizer, sentences: Sequence[Sentence]) -> Calibrat
     by_head = settings.model.labeling == "head"
     within = (i[:, None] <= word) & (word < j[:, None]) if by_head else torch.ones_like(i[:, None])
     k, h = within.nonzero().unbind(1)  # [M]
-    labels = scores.labels and scores.labels.score_spans(b[k], i[k], j[k], h if by_head else None)
+    label_scores = scores.labels and scores.labels.score_spans(b[k], i[k], j[k], h if by_head else None)
     tree_scores = Scores(scores.lengths, scores.mention, scores.arc, scores.root, None)
-    return CalibrationSet(tree_scores, spans, torch.stack([k, h], 1), labels, events, gold)
+    return CalibrationSet(tree_scores, spans, torch.stack([k, h], 1), label_scores, events, gold)
 
 
 def minimize_regularized_nll(batches: Sequence[CalibrationSet], settings: Settings) -> Temperatures:
@@ -112,7 +112,7 @@ def minimize_regularized_nll(batches: Sequence[CalibrationSet], settings: Settin
     tried; coordinate descent finds the others.
     """
     if not batches:
-        return NO_TEMPERATURES
+        return UNIT_TEMPERATURES
 
     def fit_others(log_tree: float) -> tuple[float, Temperatures]:
         """The lowest loss at this temperature of trees, and where it is."""
@@ -159,14 +159,14 @@ def event_probabilities(
     mention = biased_mention_scores(batch.scores, settings)[batch.spans.unbind(1)]  # [K, C]
     mention = (mention / temperatures.mention).softmax(-1)
     probability = span_probability[:, None]
-    if batch.labels is not None:
-        label_probability = label_log_probabilities(batch.labels, settings, temperatures).exp()
+    if batch.label_scores is not None:
+        label_probability = label_log_probabilities(batch.label_scores, settings, temperatures).exp()
         probability = probability * label_probability  # [M, L]
     total = probability.new_zeros(len(mention), probability.shape[1])  # [K, L]
     total = total.index_add(0, batch.words[:, 0], probability)
     if settings.model.mention == "score":
         return total
-    return total * (mention[:, 1:] if batch.labels is None else 1 - mention[:, :1])
+    return total * (mention[:, 1:] if batch.label_scores is None else 1 - mention[:, :1])
 
 
 def minimize(function: Callable[[float], float]) -> float:

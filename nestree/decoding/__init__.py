@@ -21,7 +21,7 @@ from torch import Tensor
 from nestree.config import Settings
 from nestree.decoding.mbr import choose_heads, mbr_search
 from nestree.decoding.probabilities import (
-    NO_TEMPERATURES,
+    UNIT_TEMPERATURES,
     Temperatures,
     any_nan,
     check_label_scores,
@@ -37,7 +37,7 @@ from nestree.treecrf import Trees
 from nestree.types import Entity, Tree, unchecked_entity
 
 __all__ = [
-    "NO_TEMPERATURES",
+    "UNIT_TEMPERATURES",
     "DecodedBatch",
     "Prediction",
     "Temperatures",
@@ -75,7 +75,7 @@ def decode(scores: Scores, settings: Settings, labels: Sequence[str]) -> list[tu
 def decode_batch(
     scores: Scores,
     settings: Settings,
-    temperatures: Temperatures = NO_TEMPERATURES,
+    temperatures: Temperatures = UNIT_TEMPERATURES,
     *,
     scored: bool = False,
     trees: bool = False,

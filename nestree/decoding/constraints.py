@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from nestree.config import Settings
-from nestree.decoding.probabilities import NO_TEMPERATURES, Temperatures, head_label_scores
+from nestree.decoding.probabilities import UNIT_TEMPERATURES, Temperatures, head_label_scores
 from nestree.errors import InputError
 from nestree.nn.scorers import Labels, Scores
 from nestree.treecrf import IMPOSSIBLE
@@ -239,7 +239,7 @@ def apply_constraints(
     constraints: Constraints,
     settings: Settings,
     labels: Sequence[str],
-    temperatures: Temperatures = NO_TEMPERATURES,
+    temperatures: Temperatures = UNIT_TEMPERATURES,
 ) -> Scores:
     """Scores under which only what satisfies the constraints is possible."""
     label_index = {label: k for k, label in enumerate(labels)}

@@ -27,12 +27,12 @@ def mbr_search(
     assert scores.root is not None
     decoding, lengths, mention = settings.decoding, scores.lengths, as_array(scores.mention)
     charts = np.zeros((6, *mention.shape[:3]), mention.dtype)
-    span, is_entity, best, inherit, in_tree, gain = charts
+    span, entity_probability, max_score, inherit, in_tree, gain = charts
     bias = mention.dtype.type(decoding.non_entity_bias)
-    mention_kernel(mention, bias, temperatures.mention, temperatures.tree, span, is_entity, best)
+    mention_kernel(mention, bias, temperatures.mention, temperatures.tree, span, entity_probability, max_score)
     head = head_marginals(scores.potentials(torch.from_numpy(span), temperatures.tree), lengths).numpy()
     spans = np.empty((span.size, 3), np.int64)
-    count, pairs = candidate_kernel(head, is_entity, as_array(thresholds).min(), in_tree, spans)
+    count, pairs = candidate_kernel(head, entity_probability, as_array(thresholds).min(), in_tree, spans)
     spans, triples = spans[:count], np.empty((4, pairs), np.int64)
     span_words_kernel(spans, triples)
     label_scores = scores.labels.score_spans(*map(torch.from_numpy, triples))  # [pairs, L]
@@ -40,7 +40,7 @@ def mbr_search(
     probability = np.zeros((count, by_head.shape[1]), mention.dtype)
     one_label = settings.loss.label == "softmax"
     label_probability_kernel(
-        spans, by_head, temperatures.label, temperatures.label_logit_offset, one_label, head, is_entity,
+        spans, by_head, temperatures.label, temperatures.label_logit_offset, one_label, head, entity_probability,
         as_array(thresholds.expand(by_head.shape[1])), probability, gain,
     )  # fmt: skip
     check_label_scores(torch.from_numpy(probability), torch.from_numpy(spans))
@@ -54,11 +54,11 @@ def mbr_search(
     score = np.empty(len(rows), mention.dtype)
     penalty = float(decoding.head_sharing_penalty)
     found = entity_kernel(
-        chosen, spans, by_head, probability, gain, prior, penalty, rows, score, best, inherit, evidence
+        chosen, spans, by_head, probability, gain, prior, penalty, rows, score, max_score, inherit, evidence
     )  # fmt: skip
     trees = best_trees(
         LexicalPotentials(
-            torch.from_numpy(best), scores.arc, scores.root, torch.from_numpy(inherit), torch.from_numpy(evidence)
+            torch.from_numpy(max_score), scores.arc, scores.root, torch.from_numpy(inherit), torch.from_numpy(evidence)
         ),
         lengths,
     )  # fmt: skip
@@ -93,22 +93,24 @@ def softplus(x):
 
 
 @kernel
-def mention_kernel(mention, bias, mention_temperature, tree_temperature, span, is_entity, best):
+def mention_kernel(
+    mention, no_bias, mention_temperature, tree_temperature, span_potential, entity_probability, max_score
+):
     """The log-potential of each span, P(yes | span), and the higher one of its mention scores."""
-    batch, posts, _ = span.shape
+    batch, posts, _ = span_potential.shape
     for b in range(batch):
         for i in range(posts):
             for j in range(i + 1, posts):
-                no, yes = mention[b, i, j, 0] + bias, np.float64(mention[b, i, j, 1])
-                span[b, i, j] = (no + softplus(yes - no)) / tree_temperature
-                is_entity[b, i, j] = math.exp(-softplus((no - yes) / mention_temperature))
-                best[b, i, j] = max(no, yes)
+                no, yes = mention[b, i, j, 0] + no_bias, np.float64(mention[b, i, j, 1])
+                span_potential[b, i, j] = (no + softplus(yes - no)) / tree_temperature
+                entity_probability[b, i, j] = math.exp(-softplus((no - yes) / mention_temperature))
+                max_score[b, i, j] = max(no, yes)
 
 
 @kernel
-def candidate_kernel(head, is_entity, threshold, in_tree, spans):
+def candidate_kernel(head, entity_probability, threshold, in_tree, spans):
     """P((i, j) in the tree), and the spans that may reach the threshold: their number and that of their words."""
-    batch, posts, _ = is_entity.shape
+    batch, posts, _ = entity_probability.shape
     count = pairs = 0
     for b in range(batch):
         for i in range(posts):
@@ -117,7 +119,7 @@ def candidate_kernel(head, is_entity, threshold, in_tree, spans):
                 for h in range(i, j):
                     total += head[b, i, j, h]
                 in_tree[b, i, j] = min(total, 1.0)
-                probability = in_tree[b, i, j] * is_entity[b, i, j]
+                probability = in_tree[b, i, j] * entity_probability[b, i, j]
                 if probability >= threshold and probability > 0:
                     spans[count, 0], spans[count, 1], spans[count, 2] = b, i, j
                     count += 1
@@ -138,7 +140,7 @@ def span_words_kernel(spans, triples):
 
 @kernel
 def label_probability_kernel(
-    spans, by_head, temperature, offset, one_label, head, is_entity, thresholds, probability, gain
+    spans, by_head, temperature, offset, one_label, head, entity_probability, thresholds, probability, gain
 ):
     """by_head: from scores to log P(label | span, head). probability [K, L]: 0 where it is too low. gain: of a span."""
     at, labels = 0, probability.shape[1]
@@ -155,7 +157,7 @@ def label_probability_kernel(
             normalizer = largest + math.log(total + math.exp(-largest)) if one_label else 0.0
             for label in range(labels):
                 by_head[at, label] -= normalizer
-                probability[k, label] += head[b, i, j, h] * is_entity[b, i, j] * math.exp(by_head[at, label])
+                probability[k, label] += head[b, i, j, h] * entity_probability[b, i, j] * math.exp(by_head[at, label])
             at += 1
         best = 0  # the label that gains most
         for label in range(1, labels):
@@ -179,13 +181,13 @@ def find_span(spans, b, i, j):
 
 
 @kernel
-def entity_kernel(chosen, spans, by_head, probability, gain, prior, penalty, rows, score, best, inherit, evidence):
-    """Write the entities, and the potentials of trees that hold them: `best`, `inherit` and `evidence`.
+def entity_kernel(chosen, spans, by_head, probability, gain, prior, penalty, rows, score, max_score, inherit, evidence):
+    """Write the entities, and the potentials of trees that hold them: `max_score`, `inherit` and `evidence`.
 
     Returns the number of entities.
     """
     found = at = 0
-    posts = best.shape[1]
+    posts = max_score.shape[1]
     for k in range(len(spans)):
         b, i, j = spans[k, 0], spans[k, 1], spans[k, 2]
         first, at = at, at + j - i
@@ -205,9 +207,9 @@ def entity_kernel(chosen, spans, by_head, probability, gain, prior, penalty, row
             evidence[b, i, j, h] = max(evidence[b, i, j, h], IMPOSSIBLE)
         for post in range(i + 1, j):  # spans that cross (i, j)
             for start in range(i):
-                best[b, start, post] = IMPOSSIBLE
+                max_score[b, start, post] = IMPOSSIBLE
             for end in range(j + 1, posts):
-                best[b, post, end] = IMPOSSIBLE
+                max_score[b, post, end] = IMPOSSIBLE
     return found
 
 

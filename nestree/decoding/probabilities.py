@@ -30,7 +30,7 @@ class Temperatures(NamedTuple):
     label_logit_offset: float = 0.0  # subtracted from a label score after its temperature
 
 
-NO_TEMPERATURES = Temperatures()
+UNIT_TEMPERATURES = Temperatures()
 
 
 class SpanMarginals(NamedTuple):

@@ -65,8 +65,8 @@ class Gold(TensorDataclass):
 
 
 @dataclass(frozen=True)
-class Targets(TensorDataclass):
-    """Distillation targets: the marginals of labelled trees, averaged over teachers.
+class SoftTargets(TensorDataclass):
+    """The marginals of labelled trees, averaged over teachers.
 
     Label probabilities are those of the likeliest entities (i, j) with head h of each sentence (training/distill.py).
     """
@@ -99,8 +99,8 @@ class Batch(TensorDataclass):
     vectors: Tensor | None  # [B, n + 2] rows of the table of static vectors
     gold: Gold | None
     teacher_batches: "tuple[Batch, ...]" = ()  # the same sentences, tokenized for each teacher
-    has_targets: Tensor | None = None  # [B] bool: the sentence has distillation targets
-    targets: Targets | None = None
+    has_soft_targets: Tensor | None = None  # [B] bool: the teachers' distribution counts
+    soft_targets: SoftTargets | None = None
 
     def __len__(self) -> int:
         return len(self.sentences)
@@ -337,7 +337,7 @@ def pad_to_bucket(batch: Batch, padding: int, most: int) -> Batch | None:
         shapes=None if batch.shapes is None else pad(batch.shapes, (0, new_words, 0, new_rows)),
         vectors=None if batch.vectors is None else pad(batch.vectors, (0, new_words, 0, new_rows)),
         gold=pad_gold(gold, rows, new_rows, longest + 1),
-        has_targets=None if batch.has_targets is None else pad(batch.has_targets, (0, new_rows)),
+        has_soft_targets=None if batch.has_soft_targets is None else pad(batch.has_soft_targets, (0, new_rows)),
     )
 
 

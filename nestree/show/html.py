@@ -109,15 +109,15 @@ def text_html(document: Document, tree_ids: Mapping[int, str] | None = None) -> 
     """
     document = document.with_text()
     text, entities = document.text or "", document.entities
-    main = text_direction(text)
-    parts = [f'<div class="text" dir="{main}">']
+    base_direction = text_direction(text)
+    parts = [f'<div class="text" dir="{base_direction}">']
     position = k = 0
     for number, sentence in enumerate(document.sentences, 1):
         end = sentence.start + len(sentence.text or "")
         first = k
         while k < len(entities) and entities[k].start < end:
             k += 1
-        direction = text_direction(sentence.text or "", main)
+        direction = text_direction(sentence.text or "", base_direction)
         boxes = "".join(box_parts(text, entities[first:k], sentence.start, end, direction))
         parts.append(verbatim(text[position : sentence.start]))
         if tree_ids is not None and number in tree_ids:
@@ -125,10 +125,10 @@ def text_html(document: Document, tree_ids: Mapping[int, str] | None = None) -> 
             boxes = f'<a class="number" href="#{tree_ids[number]}" title="{title}">{number}</a>{boxes}'
         elif tree_ids is not None:
             boxes = f'<span class="number">{number}</span>{boxes}'
-        turn = "" if direction == main else f' dir="{direction}"'
-        if turn or tree_ids is not None:
+        dir_attribute = "" if direction == base_direction else f' dir="{direction}"'
+        if dir_attribute or tree_ids is not None:
             new_line = " line" if tree_ids is not None and "\n" in text[position : sentence.start] else ""
-            boxes = f'<span class="s{new_line}"{turn}>{boxes}</span>'
+            boxes = f'<span class="s{new_line}"{dir_attribute}>{boxes}</span>'
         parts.append(boxes)
         position = end
     return "".join([*parts, verbatim(text[position:]), "</div>"])
@@ -152,9 +152,9 @@ def box_parts(text: str, entities: Sequence[TextEntity], start: int, end: int, d
                 lines.append(f"head: {head if len(head) <= 60 else head[:59] + '…'}")
             own = text_direction(entity.text, directions[-1])
             style = f"e c{color_index(entity.label)}{' from' * part.cut}{' on' * part.cut_at_end}"
-            turn = "" if own == directions[-1] else f' dir="{own}"'
+            dir_attribute = "" if own == directions[-1] else f' dir="{own}"'
             title = escape("\n".join(lines))
-            yield f'<span class="{style}"{turn} style="--h:{part.height}" title="{title}">'
+            yield f'<span class="{style}"{dir_attribute} style="--h:{part.height}" title="{title}">'
             directions.append(own)
         else:
             directions.pop()

@@ -33,35 +33,35 @@ def with_probability(label: str, probability: float | None) -> str:
 # Entities as brackets or boxes in running text
 
 
-class Edge(NamedTuple):
+class Bracket(NamedTuple):
     """Where an entity, or a part of it, opens or closes. Crossing entities are cut into parts that nest."""
 
     position: int  # in characters
     opens: bool
     entity: TextEntity
     cut: bool  # the entity itself does not begin or end here: it is cut by another one that it crosses
-    height: int = 0  # of an opening edge: how many levels of boxes this box contains
-    cut_at_end: bool = False  # of an opening edge: the entity goes on in another box
+    height: int = 0  # of an opening bracket: how many levels of boxes this box contains
+    cut_at_end: bool = False  # of an opening bracket: the entity goes on in another box
 
 
 class Segment(NamedTuple):
-    """Text between two edges, never empty; `head_of` are the entities of which it is the head."""
+    """Text between two brackets, never empty; `head_of` are the entities of which it is the head."""
 
     start: int
     end: int
     head_of: Sequence[TextEntity]
 
 
-def find_edges(entities: Iterable[TextEntity]) -> list[Edge]:
-    """The edges of all entities in text order, as matching brackets."""
+def find_brackets(entities: Iterable[TextEntity]) -> list[Bracket]:
+    """The matching brackets of all entities in text order."""
     starting: defaultdict[int, list[TextEntity]] = defaultdict(list)
     ends = set()
     for entity in entities:
         starting[entity.start].append(entity)
         ends.add(entity.end)
-    edges: list[Edge] = []
+    brackets: list[Bracket] = []
     open_entities: list[TextEntity] = []  # the outermost first
-    open_edges: list[int] = []  # their opening edges
+    open_brackets: list[int] = []  # their opening brackets
     for position in sorted({*starting, *ends}):
         cut: list[TextEntity] = []
         ending = (k for k, entity in enumerate(open_entities) if entity.end == position)
@@ -69,40 +69,40 @@ def find_edges(entities: Iterable[TextEntity]) -> list[Edge]:
         while len(open_entities) > outermost:
             entity = open_entities.pop()
             is_cut = entity.end > position
-            edges.append(Edge(position, False, entity, is_cut))
-            inner = open_edges.pop()
-            edges[inner] = edges[inner]._replace(cut_at_end=is_cut)
-            if open_edges:
-                outer = edges[open_edges[-1]]
-                edges[open_edges[-1]] = outer._replace(height=max(outer.height, edges[inner].height + 1))
+            brackets.append(Bracket(position, False, entity, is_cut))
+            inner = open_brackets.pop()
+            brackets[inner] = brackets[inner]._replace(cut_at_end=is_cut)
+            if open_brackets:
+                outer = brackets[open_brackets[-1]]
+                brackets[open_brackets[-1]] = outer._replace(height=max(outer.height, brackets[inner].height + 1))
             if is_cut:
                 cut.append(entity)
         opening = sorted([*reversed(cut), *starting.get(position, ())], key=lambda entity: -entity.end)
         for entity in opening:
-            open_edges.append(len(edges))
-            edges.append(Edge(position, True, entity, entity.start < position))
+            open_brackets.append(len(brackets))
+            brackets.append(Bracket(position, True, entity, entity.start < position))
         open_entities += opening
-    return edges
+    return brackets
 
 
-def lay_out(entities: Sequence[TextEntity], start: int, end: int) -> list[Edge | Segment]:
-    """The text from start to end, divided at edges and heads: everything to draw, in order."""
-    edges: defaultdict[int, list[Edge]] = defaultdict(list)
-    for edge in find_edges(entities):
-        edges[edge.position].append(edge)
+def lay_out(entities: Sequence[TextEntity], start: int, end: int) -> list[Bracket | Segment]:
+    """The text from start to end, divided at brackets and heads: everything to draw, in order."""
+    brackets: defaultdict[int, list[Bracket]] = defaultdict(list)
+    for bracket in find_brackets(entities):
+        brackets[bracket.position].append(bracket)
     heads: dict[int, tuple[CharSpan, list[TextEntity]]] = {}
     for entity in entities:
         if entity.head is not None:
             heads.setdefault(entity.head.start, (entity.head, []))[1].append(entity)
-    boundaries = {start, end, *edges, *heads, *(span.end for span, _ in heads.values())}
-    parts: list[Edge | Segment] = []
+    boundaries = {start, end, *brackets, *heads, *(span.end for span, _ in heads.values())}
+    parts: list[Bracket | Segment] = []
     head_end, head_of = start, list[TextEntity]()
     for position, next_position in pairwise(sorted(boundaries)):
-        parts += edges[position]
+        parts += brackets[position]
         if position in heads:
             head_end, head_of = heads[position][0].end, heads[position][1]
         parts.append(Segment(position, next_position, head_of if position < head_end else ()))
-    return parts + edges[end]
+    return parts + brackets[end]
 
 
 # Trees

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from nestree.display import TERMINAL_COLORS, color_index, escape_bidi, escape_invisible, format_probability, stack_spans
 from nestree.show.layout import (
-    Edge,
+    Bracket,
     SentenceLayout,
     lay_out,
     parent_spans,
@@ -55,8 +55,8 @@ def draw_document(document: Document, width: int, head_mark: str = "") -> Text:
     chunks: list[list[Text]] = [[]]
     after_opening = False
     for part in lay_out(document.entities, 0, len(text)):
-        if isinstance(part, Edge):
-            pieces = [bracket(part)]
+        if isinstance(part, Bracket):
+            pieces = [bracket_text(part)]
         else:
             mark, style = (head_mark, "bold underline") if part.head_of else ("", "")
             segment = escape_bidi(escape_invisible(text[part.start : part.end]))
@@ -72,18 +72,18 @@ def draw_document(document: Document, width: int, head_mark: str = "") -> Text:
                 chunks[-1][-1].append_text(piece)
             else:
                 chunks[-1].append(piece)
-            after_opening = isinstance(part, Edge) and part.opens
+            after_opening = isinstance(part, Bracket) and part.opens
     return wrap(chunks, max(MIN_WIDTH, width))
 
 
-def bracket(edge: Edge) -> Text:
+def bracket_text(bracket: Bracket) -> Text:
     """A bracket; the closing one has the labels and their probabilities. The first label determines the color."""
-    styles = [f"bold {TERMINAL_COLORS[color_index(label)]}" for label in edge.entity.labels]
-    if edge.opens:
-        return Text("[…" if edge.cut else "[", styles[0])
+    styles = [f"bold {TERMINAL_COLORS[color_index(label)]}" for label in bracket.entity.labels]
+    if bracket.opens:
+        return Text("[…" if bracket.cut else "[", styles[0])
     text = Text()
-    for label, score, style in zip(edge.entity.labels, edge.entity.scores, styles, strict=True):
-        text.append(", " if text else "…|" if edge.cut else "|", styles[0])
+    for label, score, style in zip(bracket.entity.labels, bracket.entity.scores, styles, strict=True):
+        text.append(", " if text else "…|" if bracket.cut else "|", styles[0])
         text.append(with_probability(label, score), style)
     return text.append("]", styles[0])
 

@@ -17,7 +17,7 @@ from nestree.config import Settings
 from nestree.decoding.probabilities import apply_temperatures, label_log_probabilities
 from nestree.errors import TrainingError
 from nestree.model import Recognizer, autocast
-from nestree.nn.batch import Batch, Targets
+from nestree.nn.batch import Batch, SoftTargets
 from nestree.nn.scorers import Scores
 from nestree.pipeline import predict
 from nestree.training.dataset import Corpus, keep_words
@@ -39,7 +39,7 @@ class Teachers:
     labels: tuple[str, ...]  # the student's
     originals: Sequence[Sentence]  # what the teachers read; as many words as the student's sentences
     labelled: Sequence[bool]  # whether the entities of the sentence are known
-    has_targets: Sequence[bool]  # whether the teachers' distribution counts
+    has_soft_targets: Sequence[bool]  # whether the teachers' distribution counts
     mentions_per_word: float  # of labelled sentences; assumed for unlabelled ones
 
     def __post_init__(self) -> None:
@@ -78,19 +78,19 @@ class Teachers:
             batch,
             gold=replace(batch.gold, used=batch.gold.used & labelled),
             teacher_batches=tuple(teacher.collate_words(originals) for teacher in self.teachers),
-            has_targets=torch.tensor([self.has_targets[k] for k in numbers]),
+            has_soft_targets=torch.tensor([self.has_soft_targets[k] for k in numbers]),
         )
 
     @torch.no_grad()
-    def targets(self, batch: Batch) -> Targets:
+    def soft_targets(self, batch: Batch) -> SoftTargets:
         """The teachers' marginals, averaged, in the shape of the student's batch."""
-        assert batch.has_targets is not None
+        assert batch.has_soft_targets is not None
         rows, n = len(batch.lengths), batch.longest
         with autocast(batch.subwords.device):
             scores = [teacher(own) for teacher, own in zip(self.teachers, batch.teacher_batches, strict=True)]
-        has_targets = batch.has_targets.to(scores[0].mention.dtype)  # [B]
+        has_soft_targets = batch.has_soft_targets.to(scores[0].mention.dtype)  # [B]
         marginals = [
-            tree_marginals(each, teacher, has_targets[: len(each.lengths)])
+            tree_marginals(each, teacher, has_soft_targets[: len(each.lengths)])
             for each, teacher in zip(scores, self.teachers, strict=True)
         ]
         no, yes, arc, root, headed = (mean(tensors) for tensors in zip(*marginals, strict=True))
@@ -115,8 +115,8 @@ class Teachers:
         row = torch.arange(rows, device=top.device)[:, None].expand_as(word)
         entities = torch.stack([row, word, word + 1, word], -1)  # [rows, PAIRS_PER_WORD * n, 4]
         entities[: len(no), :size] = cells
-        return Targets(
-            has_targets,
+        return SoftTargets(
+            has_soft_targets,
             pad(no, by_span),
             pad(yes, by_span),
             pad(arc, by_span),
@@ -137,19 +137,19 @@ class Teachers:
         return probabilities if order == [*range(len(order))] else probabilities[..., order]
 
 
-def tree_marginals(scores: Scores, teacher: Recognizer, has_targets: Tensor) -> tuple[Tensor, ...]:
-    """P(no), P(yes), P(arc), P(root), P(yes with head): zero where has_targets [B] is."""
+def tree_marginals(scores: Scores, teacher: Recognizer, has_soft_targets: Tensor) -> tuple[Tensor, ...]:
+    """P(no), P(yes), P(arc), P(root), P(yes with head): zero where has_soft_targets [B] is."""
     share, log_mention = apply_temperatures(scores.mention, teacher.temperatures)
     trees = scores.potentials(share[..., 0], teacher.temperatures.tree)
     marginals = log_partitions([trees], scores.lengths, [True])[0].marginals
     assert isinstance(marginals, LexicalPotentials)
     assert marginals.head is not None
-    no, yes = (log_mention.exp() * has_targets[:, None, None, None]).unbind(-1)
+    no, yes = (log_mention.exp() * has_soft_targets[:, None, None, None]).unbind(-1)
     return (
         marginals.span * no,
         marginals.span * yes,
-        marginals.arc * has_targets[:, None, None],
-        marginals.root * has_targets[:, None],
+        marginals.arc * has_soft_targets[:, None, None],
+        marginals.root * has_soft_targets[:, None],
         marginals.head * yes[..., None],
     )
 
@@ -194,7 +194,7 @@ def make_teachers(
         augment(s, rng, known) if may_vary and rng.random() < augmentation_rate else (s, s, True)
         for s, known, may_vary in items
     ]
-    students, originals, has_targets = zip(*forms, strict=True)
+    students, originals, has_soft_targets = zip(*forms, strict=True)
     labels = teachers[0].labels
     combined = replace(corpus, train=students, labels=labels, notes=tuple(notes))
     if hard:
@@ -202,7 +202,7 @@ def make_teachers(
     mentions = sum(len({e.span for e in s.entities}) for s in corpus.train)
     mentions_per_word = mentions / max(1, sum(len(s.words) for s in corpus.train))
     labelled = [known for _, known, _ in items]
-    return combined, Teachers(tuple(teachers), labels, originals, labelled, has_targets, mentions_per_word)
+    return combined, Teachers(tuple(teachers), labels, originals, labelled, has_soft_targets, mentions_per_word)
 
 
 def check_teachers(corpus: Corpus, teachers: Sequence[Recognizer], hard: bool) -> list[str]:

@@ -31,7 +31,7 @@ from nestree.treecrf import is_out_of_memory
 from nestree.types import Sentence
 
 MASKED, REPLACED = 0.8, 0.1  # shares of the predicted words that are masked, and replaced by a random subword
-WARMUP = 0.1  # of all updates
+WARMUP_RATIO = 0.1  # of all updates
 SENTENCES_AT_ONCE = 1_000  # that are tokenized together
 PROGRESS_SECONDS = 1.0  # between two reports
 
@@ -127,13 +127,13 @@ def train_mlm(transformer: nn.Module, texts: "MaskedTexts", passes: int, encoder
     head = MLMHead(embeddings).to(embeddings.weight.device)
     modules = nn.ModuleList([transformer, head]).train()
     optimizer = make_optimizer(modules, transformer, replace(settings.training, encoder_lr=encoder_lr))
-    updates, done = passes * texts.updates, 0
+    total_steps, step = passes * texts.updates, 0
     started = reported = time.monotonic()
     for number in range(passes):
         losses: list[Tensor] = []
         for task in texts.tasks():
-            done += 1
-            set_lr(optimizer, lr_factor(done, updates))
+            step += 1
+            set_lr(optimizer, lr_factor(step, total_steps))
             optimizer.zero_grad(set_to_none=True)
             loss = mlm_loss(encoder, head, task)
             loss.backward()
@@ -145,20 +145,21 @@ def train_mlm(transformer: nn.Module, texts: "MaskedTexts", passes: int, encoder
                 mean = float(torch.stack(losses).mean())
                 if not math.isfinite(mean):
                     raise TrainingError(
-                        f"the loss became {mean} by update {done} of {updates}. Try another --seed, or check the texts."
+                        f"the loss became {mean} by update {step} of {total_steps}. Try another --seed, or check the "
+                        "texts."
                     )
                 reported = time.monotonic()
-                seconds_left = (reported - started) / done * (updates - done)
-                yield PretrainStep(number + pass_done, done / updates, mean, seconds_left)
+                seconds_left = (reported - started) / step * (total_steps - step)
+                yield PretrainStep(number + pass_done, step / total_steps, mean, seconds_left)
 
 
-def lr_factor(done: int, updates: int) -> float:
-    """The learning rate of update `done` relative to its peak: linear warmup, then linear decay; never 0.
+def lr_factor(step: int, total_steps: int) -> float:
+    """The learning rate of a step, from 1 on, relative to its peak: linear warmup, then linear decay; never 0.
 
-    >>> [round(lr_factor(done, 10), 2) for done in (1, 2, 10)], lr_factor(1, 1)
+    >>> [round(lr_factor(step, 10), 2) for step in (1, 2, 10)], lr_factor(1, 1)
     ([1.0, 1.0, 0.11], 1.0)
     """
-    return min(1.0, done / (WARMUP * updates), (updates - done + 1) / ((1 - WARMUP) * updates))
+    return min(1.0, step / (WARMUP_RATIO * total_steps), (total_steps - step + 1) / ((1 - WARMUP_RATIO) * total_steps))
 
 
 class MLMTask(NamedTuple):

@@ -19,7 +19,7 @@ from torch import Tensor
 from nestree.config import Settings
 from nestree.errors import TrainingError
 from nestree.model import Recognizer
-from nestree.nn.batch import Batch, Targets, pad_to_bucket
+from nestree.nn.batch import Batch, SoftTargets, pad_to_bucket
 from nestree.training.callbacks import Callbacks
 from nestree.training.cuda_graphs import GraphCache, can_capture
 from nestree.training.dataset import count_mentions, microbatches
@@ -51,7 +51,7 @@ class GradientStep:
         self.mentions = [count_mentions(sentence, trees) for sentence in self.sentences]
         if self.teachers is not None:
             self.mentions = self.teachers.mentions(self.mentions, self.lengths)
-        self.targets: dict[tuple[int, ...], Targets] = {}  # by microbatch of this update
+        self.soft_targets: dict[tuple[int, ...], SoftTargets] = {}  # by microbatch of this update
         # Listed once: to walk through all modules takes a millisecond.
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
         self.perturbation: Perturbation | None = None
@@ -72,7 +72,7 @@ class GradientStep:
         With rho > 0, SAM or FGM adds the gradients of the same sentences, with the same dropout, at perturbed weights.
         The batches of `next_update` are prefetched.
         """
-        self.next_update, self.targets = next_update, {}
+        self.next_update, self.soft_targets = next_update, {}
         losses = self.run_pass(update, number)
         if self.perturbation is not None:
             self.perturbation.add_gradients(lambda: self.run_pass(update, number))
@@ -131,9 +131,9 @@ class GradientStep:
         """Add the gradients of `scale` times the loss of a microbatch; returns the unscaled losses."""
         batch = self.prefetcher.get(part)
         if self.teachers is not None:
-            targets = self.targets.get(tuple(part)) or self.teachers.targets(batch)
-            self.targets[tuple(part)] = targets  # for the second pass of this update
-            batch = dataclasses.replace(batch, teacher_batches=(), targets=targets)
+            soft_targets = self.soft_targets.get(tuple(part)) or self.teachers.soft_targets(batch)
+            self.soft_targets[tuple(part)] = soft_targets  # for the second pass of this update
+            batch = dataclasses.replace(batch, teacher_batches=(), soft_targets=soft_targets)
         values = None if self.graphs is None else self.graphs.add_gradients(batch, scale)
         if values is not None:
             self.prefetcher.prefetch()
@@ -183,7 +183,7 @@ class GradientStep:
         for future in self.prefetcher.futures.values():
             future.cancel()
         self.prefetcher.futures = {}
-        self.targets = {}
+        self.soft_targets = {}
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
 

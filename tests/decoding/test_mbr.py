@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from nestree.config import Settings
-from nestree.decoding import NO_TEMPERATURES, DecodedBatch, decode_batch, mbr_kernels, predictions
+from nestree.decoding import UNIT_TEMPERATURES, DecodedBatch, decode_batch, mbr_kernels, predictions
 from nestree.decoding.constraints import Constraints, KnownSpan, apply_constraints
 from nestree.decoding.mbr import torch_search
 from nestree.errors import DataError, PotentialsError
@@ -145,7 +145,7 @@ def test_known_spans_keep_their_labels_whatever_the_thresholds(variant, change):
         (found,) = predictions(decode_batch(constrained, settings, thresholds=thresholds, scored=True), LABELS, 1)
         labels = {span: [e.label for e in found.entities if e.span == span] for span in ((0, 2), (3, 5))}
         assert labels[0, 2] == ["B"]
-        chances = everything(constrained, settings, NO_TEMPERATURES)
+        chances = everything(constrained, settings, UNIT_TEMPERATURES)
         assert max(LABELS, key=lambda label: chances[0, 3, 5, LABELS.index(label)]) in labels[3, 5]
         assert {e.label for e in found.entities if e.span not in labels} <= ({"B"} if thresholds[1] < 1 else set())
 

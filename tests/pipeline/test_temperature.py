@@ -9,7 +9,7 @@ import torch
 
 from nestree import temperature
 from nestree.decoding.probabilities import (
-    NO_TEMPERATURES,
+    UNIT_TEMPERATURES,
     Temperatures,
     apply_temperatures,
     label_log_probabilities,
@@ -79,7 +79,7 @@ def test_planted_temperatures_are_found(uncertain, planted, kind):
     data = sample_entities(uncertain, [Sentence(s.words) for s in tiny.SENTENCES[:5] * 120], planted)
     found, truth = fit_temperatures(uncertain, data), probabilities_at(uncertain, planted)
     assert (probabilities_at(uncertain, found) - truth).abs().mean() < 0.04
-    assert (probabilities_at(uncertain, NO_TEMPERATURES) - truth).abs().mean() > 0.06
+    assert (probabilities_at(uncertain, UNIT_TEMPERATURES) - truth).abs().mean() > 0.06
     if kind == "ranking":  # one label of several leaves more of them open
         assert found.tree == pytest.approx(planted.tree, rel=0.4)
         assert found.label == pytest.approx(planted.label, rel=0.4)
@@ -94,9 +94,9 @@ def probabilities_at(model, temperatures):
 
 
 def test_few_sentences_change_little_and_none_change_nothing(model):
-    assert fit_temperatures(model, []) == NO_TEMPERATURES
+    assert fit_temperatures(model, []) == UNIT_TEMPERATURES
     incomplete = [Sentence(s.words, s.entities, complete=False) for s in tiny.SENTENCES]
-    assert fit_temperatures(model, incomplete) == NO_TEMPERATURES
+    assert fit_temperatures(model, incomplete) == UNIT_TEMPERATURES
     assert best_decoder(model, incomplete) == model.settings.decoding  # in a tie, the model's own
     found = fit_temperatures(model, tiny.SENTENCES[:1])
     assert 0.5 < found.mention < 2
@@ -124,7 +124,7 @@ def test_the_loss_is_that_of_probabilities_as_they_are_defined(recipe, model, mo
         every = (torch.ones_like(scores.mention[..., 0]).triu(1) > 0).nonzero()
         before, after = (
             label_probabilities(scores, settings, at, span_marginals(scores, settings, at), every)
-            for at in (NO_TEMPERATURES, temperatures)
+            for at in (UNIT_TEMPERATURES, temperatures)
         )
     expected, number = 0.0, 0
     for (b, i, j), was, now in zip(every.tolist(), before.tolist(), after.tolist(), strict=True):

@@ -97,7 +97,7 @@ def test_cross_entropy_and_gradient_equal_those_over_all_labelled_trees(tiny_enc
     scores = student_scores(TEXTS)
     given = teachers_of_texts(models)
     batch = given.attach(models[0].collate(TEXTS), range(len(TEXTS)))
-    losses = compute_losses(scores, batch.gold, settings, given.targets(batch))
+    losses = compute_losses(scores, batch.gold, settings, given.soft_targets(batch))
     expected = torch.zeros((), dtype=torch.float64)
     for b in range(len(TEXTS)):
         softmax, n = kind == "softmax", len(TEXTS[b].words)
@@ -123,7 +123,7 @@ def test_trees_alone_diverge_by_what_treecrf_says(tiny_encoder):
     texts = [Sentence(["the", "mayor", "of", "Lisbon", "met", "police", "in", "Oslo"]), TEXTS[2]]
     given = teachers_of_texts([model], texts)
     batch = given.attach(model.collate(texts), range(len(texts)))
-    targets = given.targets(batch)
+    targets = given.soft_targets(batch)
     zeros = {name: torch.zeros_like(getattr(targets, name)) for name in ("weights", "labels")}
     targets = replace(targets, **zeros)
     scores = student_scores(texts)
@@ -177,14 +177,14 @@ def test_copies_of_labelled_sentences_and_other_forms_that_teachers_read_as_writ
     assert not any(sentence.entities for sentence in corpus.train[72:])
     written = {word for sentence in tiny.SENTENCES for word in sentence.words} | {"."}
     seen = set()
-    for student, original, taught in zip(corpus.train, given.originals, given.has_targets, strict=True):
+    for student, original, taught in zip(corpus.train, given.originals, given.has_soft_targets, strict=True):
         assert [word.lower() for word in student.words] == [word.lower() for word in original.words]
         assert set(original.words) <= written
         seen |= {*student.words}
         if not taught:  # a name alone
             assert any(entity.start == 0 for entity in student.entities)
     assert {"LISBON", "Lisbon", "lisbon"} <= seen
-    assert not all(given.has_targets)
+    assert not all(given.has_soft_targets)
 
 
 def test_without_punctuation_entities_and_heads_move_along():

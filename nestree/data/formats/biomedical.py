@@ -240,8 +240,8 @@ def write_bioc(
             )
         return text
 
-    losses = common.report_losses(documents, "bioc", report)
-    common.write_joined(map(to_text, losses), path, FRAMES[form])
+    documents = common.report_dropped(documents, "bioc", report)
+    common.write_joined(map(to_text, documents), path, FRAMES[form])
 
 
 def bioc_to_xml(name: str, record: Record) -> str:
@@ -358,7 +358,7 @@ def write_pubtator(documents: Iterable[Document], path: Path, report: Conversion
     """The first line of a text is the title, all that follows the abstract."""
 
     def articles() -> Iterator[str]:
-        for number, document in enumerate(common.report_losses(documents, "pubtator", report), 1):
+        for number, document in enumerate(common.report_dropped(documents, "pubtator", report), 1):
             id = re.sub(r"[|\s\ufeff]", "_", document.id or str(number))
             if document.id is None:
                 report.note("ids generated: pubtator needs one")

@@ -182,7 +182,7 @@ def write_columns(
     """
     widest = 1
     with tempfile.TemporaryFile("w+", encoding="utf-8", newline="\n") as rows:
-        for document in common.report_losses(documents, "columns", report):
+        for document in common.report_dropped(documents, "columns", report):
             for sentence in document.sentences:
                 if sentence.words == (NEW_DOCUMENT,):
                     report.note(f"a sentence of the word {NEW_DOCUMENT} alone: read as the boundary of a document")

@@ -193,7 +193,7 @@ def write_json(
     to_record: Callable[[Document], Record],
     frame: Sequence[str] = ("", "\n", "\n"),
 ) -> None:
-    """Write a JSON object for each document of `report_losses`, which gets a text."""
+    """Write a JSON object for each document of `report_dropped`, which gets a text."""
     records = (dump_json(to_record(document.with_text()), f"{path}, {report.place}") for document in documents)
     write_joined(records, path, frame)
 
@@ -226,23 +226,23 @@ HELD_KEYS = {
 NO_DATA = {"windows"}  # a key of sentences that says how a model read them
 
 
-def report_losses(
+def report_dropped(
     documents: Iterable[Document], format: str, report: ConversionReport, *more_parts: str
 ) -> Iterator[Document]:
-    """The documents; what `format` loses of them is counted in `report`, whose place is the current document.
+    """The documents; what `format` drops of them is counted in `report`, whose place is the current document.
 
-    more_parts: parts that are lost in this case only.
+    more_parts: parts that are dropped in this case only.
 
     >>> report = ConversionReport()
-    >>> for document in report_losses([Document([Sentence(["Rome"], id="s1")], id="d1")], "brat", report):
+    >>> for document in report_dropped([Document([Sentence(["Rome"], id="s1")], id="d1")], "brat", report):
     ...     print(report.place, dict(report.counts))
     d1 {'ids of sentences not written: brat cannot hold them': 1}
     """
     for number, document in enumerate(documents, 1):
         report.place = document.id or f"document {number}"
-        for part, (losers, count_lost) in LOSSES.items():
-            is_lost = format in losers or part in (*more_parts, "trees")
-            if is_lost and (count := count_lost(document, HELD_KEYS.get((format, part), set()))):
+        for part, (dropped_by, count_dropped) in DROPPED_PARTS.items():
+            is_dropped = format in dropped_by or part in (*more_parts, "trees")
+            if is_dropped and (count := count_dropped(document, HELD_KEYS.get((format, part), set()))):
                 report.note(f"{part} not written: {format} cannot hold them", times=count)
                 report.unwritten_documents += part == "documents without sentences"
         yield document
@@ -257,12 +257,12 @@ def forbidden_offsets(document: Document) -> list[Span]:
 Count = Callable[[Document, set[str]], int]
 
 
-def count_entities(is_lost: Callable[[Entity, set[str]], Any]) -> Count:
-    return lambda document, held: sum(bool(is_lost(e, held)) for s in document.sentences for e in s.entities)
+def count_entities(is_dropped: Callable[[Entity, set[str]], Any]) -> Count:
+    return lambda document, held: sum(bool(is_dropped(e, held)) for s in document.sentences for e in s.entities)
 
 
-def count_sentences(is_lost: Callable[[Sentence, set[str]], Any]) -> Count:
-    return lambda document, held: sum(bool(is_lost(sentence, held)) for sentence in document.sentences)
+def count_sentences(is_dropped: Callable[[Sentence, set[str]], Any]) -> Count:
+    return lambda document, held: sum(bool(is_dropped(sentence, held)) for sentence in document.sentences)
 
 
 WITHOUT_TEXT = {"columns", "triplets"}  # nor documents
@@ -271,7 +271,7 @@ WITHOUT_MARKS = {*WITHOUT_TEXT, *WITHOUT_WORDS, "prodigy", "spacy"} - {"jsonl by
 WITHOUT_EXTRA = {*WITHOUT_MARKS, "datasets"}
 WITHOUT_BOUNDARIES = {*WITHOUT_WORDS, "prodigy"}
 # The parts of documents: which formats lose them, and how to count them. Only jsonl holds trees.
-LOSSES: dict[str, tuple[Collection[str], Count]] = {
+DROPPED_PARTS: dict[str, tuple[Collection[str], Count]] = {
     "heads": (WITHOUT_MARKS - {"csv", "spacy"}, count_entities(lambda e, _: e.head is not None or e.heads)),
     "scores": (WITHOUT_TEXT | {"brat", "doccano", "pubtator"}, count_entities(lambda e, _: e.score is not None)),
     "extra keys of entities": (

@@ -236,7 +236,7 @@ def write_datasets(documents: Iterable[Document], path: Path, report: Conversion
     schema = datasets.Features(columns).arrow_schema
     rows = (
         {"complete": True, **record, "continues": number > 0}
-        for document in common.report_losses(documents, "datasets", report)
+        for document in common.report_dropped(documents, "datasets", report)
         for number, (_, record) in enumerate(jsonl.sentence_records(document))
     )
     chunks = iter(lambda: list(islice(rows, BATCH_ROWS)), [])

@@ -307,7 +307,7 @@ def write_jsonl(documents: Iterable[Document], path: Path, report: ConversionRep
     by: what entities count, "words" or "characters". By characters, a line is a whole document with its text.
     """
     if by == "characters":
-        documents = common.report_losses(documents, "jsonl by characters", report)
+        documents = common.report_dropped(documents, "jsonl by characters", report)
     write_mixed(((document, by) for document in documents), path)
 
 

@@ -192,7 +192,7 @@ def write_spacy(documents: Iterable[Document], path: Path, report: ConversionRep
     """A DocBin with the entities in `doc.spans[key]`."""
     spacy = optional_import("spacy", "a DocBin", "spacy")
     vocab, docbin = spacy.blank("xx").vocab, spacy.tokens.DocBin(store_user_data=True)
-    for document in common.report_losses(documents, "spacy", report):
+    for document in common.report_dropped(documents, "spacy", report):
         docbin.add(to_doc(document, vocab, key, report))
     data = docbin.to_bytes()
     if path == STDIO:

@@ -188,7 +188,7 @@ def write_brat(documents: Iterable[Document], path: Path, report: ConversionRepo
     used_names: set[str] = set()
     with atomic_path(path) as folder:
         folder.mkdir()
-        for number, document in enumerate(common.report_losses(documents, "brat", report), 1):
+        for number, document in enumerate(common.report_dropped(documents, "brat", report), 1):
             document = document.with_text()
             name = choose_file_name(document.id or f"document-{number:06}", used_names, report)
             annotations = "".join(
@@ -206,14 +206,14 @@ def format_brat_annotations(document: Document, report: ConversionReport) -> Ite
     """The entities of a document as lines without their numbers. brat cuts spans at line breaks into fragments."""
     text = document.text or ""
     for entity, start, end in common.entity_offsets(document):
-        change = "labels changed: brat allows no blanks in them"
-        label = common.replace_forbidden(entity.label, r"\s", change, report)
-        lines = [line for line in re.finditer(r"[^\r\n]+", text[start:end]) if line[0].strip()]
-        if not lines:
+        warning = "labels changed: brat allows no blanks in them"
+        label = common.replace_forbidden(entity.label, r"\s", warning, report)
+        fragments = [part for part in re.finditer(r"[^\r\n]+", text[start:end]) if part[0].strip()]
+        if not fragments:
             report.note(BLANK)
             continue
-        offsets = ";".join(f"{start + line.start()} {start + line.end()}" for line in lines)
-        phrase = " ".join(line[0].replace("\t", " ") for line in lines)
+        offsets = ";".join(f"{start + part.start()} {start + part.end()}" for part in fragments)
+        phrase = " ".join(part[0].replace("\t", " ") for part in fragments)
         yield f"{label} {offsets}\t{phrase}"
 
 
@@ -350,7 +350,7 @@ def write_csv(documents: Iterable[Document], path: Path, report: ConversionRepor
         table.writerow(CSV_COLUMNS)
         documents = (document.with_text() for document in documents)  # to which offsets refer
         ids: set[str] = set()
-        for document in common.report_losses(documents, "csv", report):
+        for document in common.report_dropped(documents, "csv", report):
             if not document.entities:
                 report.note("documents without entities not written: csv has no row for them")
                 report.unwritten_documents += 1

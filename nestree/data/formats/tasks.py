@@ -260,9 +260,9 @@ def write_label_studio(
         return {"data": data, part: [annotation]}
 
     lost_parts = ("scores",) if part == "annotations" else ()
-    losses = common.report_losses(documents, "label-studio", report, *lost_parts)
+    documents = common.report_dropped(documents, "label-studio", report, *lost_parts)
     frame = ("", "\n", "\n") if ".jsonl" in path.suffixes else ("[\n", ",\n", "\n]\n")
-    common.write_json(losses, path, report, to_task, frame)
+    common.write_json(documents, path, report, to_task, frame)
 
 
 def to_regions(document: Document, part: str, from_name: str, to_name: str) -> Iterator[Record]:
@@ -351,7 +351,7 @@ def write_doccano(
             record["doc_id"] = document.id
         return record | common.without_keys(document.extra, (*SPANS_KEYS, *record))
 
-    common.write_json(common.report_losses(documents, "doccano", report), path, report, to_record)
+    common.write_json(common.report_dropped(documents, "doccano", report), path, report, to_record)
 
 
 # Prodigy
@@ -410,8 +410,8 @@ def parse_prodigy_spans(task: Record, report: ConversionReport) -> Iterator[Ment
 
 def write_prodigy(documents: Iterable[Document], path: Path, report: ConversionReport) -> None:
     """One document a line, with its words as tokens."""
-    losses = common.report_losses(documents, "prodigy", report)
-    common.write_json(losses, path, report, lambda document: to_prodigy_task(document, report))
+    documents = common.report_dropped(documents, "prodigy", report)
+    common.write_json(documents, path, report, lambda document: to_prodigy_task(document, report))
 
 
 def to_prodigy_task(document: Document, report: ConversionReport) -> Record:

@@ -109,8 +109,8 @@ def write_triplets(
 
     ends: "exclusive" or "inclusive".
     """
-    losses = common.report_losses(documents, "triplets", report)
-    sentences = (sentence for document in losses for sentence in document.sentences)
+    documents = common.report_dropped(documents, "triplets", report)
+    sentences = (sentence for document in documents for sentence in document.sentences)
     common.write_rows((row for s in sentences for row in format_sentence(s, ends, report)), path)
 
 

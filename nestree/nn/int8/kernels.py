@@ -99,15 +99,15 @@ class RowCode(Code):
     def add(self, variable: Value, value: Value) -> None:
         self.builder.store(self.builder.fadd(self.builder.load(variable), value), variable)
 
-    def total(self, variable: Value) -> Value:
+    def reduce_sum(self, variable: Value) -> Value:
         return self.fold(self.builder.load(variable), self.builder.fadd)
 
     def keep_abs_max(self, variable: Value, value: Value) -> None:
-        largest = self.larger(self.call("fabs", value), self.builder.load(variable))
+        largest = self.maximum(self.call("fabs", value), self.builder.load(variable))
         self.builder.store(largest, variable)
 
-    def maximum(self, variable: Value) -> Value:
-        return self.fold(self.builder.load(variable), self.larger)
+    def reduce_max(self, variable: Value) -> Value:
+        return self.fold(self.builder.load(variable), self.maximum)
 
 
 def row_intrinsic(registers: int = 1) -> Callable[[Callable[..., Value | None]], Any]:
@@ -135,7 +135,7 @@ def abs_max(code, row, at, width) -> Value:
     """The largest absolute value of a row."""
     largest = code.variable(code.constant(0.0))
     code.for_each_register(width, lambda x: code.keep_abs_max(largest, code.load_at(row, at, x)))
-    return code.maximum(largest)
+    return code.reduce_max(largest)
 
 
 @row_intrinsic(REGISTERS)
@@ -147,12 +147,12 @@ def quantize_row(code, row, at, width, largest, numbers, numbers_at) -> Value:
     builder = code.builder
     nonzero = builder.fcmp_ordered(">", largest, FLOAT(0.0))
     factor = builder.select(nonzero, builder.fdiv(FLOAT(INT8_MAX), largest), FLOAT(0.0))
-    factors, vector = code.everywhere(factor), ir.VectorType(numbers.type.pointee, code.lanes)
+    factors, vector = code.broadcast(factor), ir.VectorType(numbers.type.pointee, code.lanes)
 
     def write(x: Value) -> None:
         rounded = builder.fadd(builder.fmul(code.load_at(row, at, x), factors), code.constant(ROUNDING))
         pointer = builder.gep(numbers, [builder.add(numbers_at, x)])
-        value = builder.trunc(builder.bitcast(rounded, code.whole), vector)
+        value = builder.trunc(builder.bitcast(rounded, code.int_vector), vector)
         if KERNEL.input_type == np.uint8:
             value = builder.xor(value, ir.Constant(vector, [-128] * code.lanes))
         builder.store(value, builder.bitcast(pointer, vector.as_pointer()), align=1)
@@ -177,7 +177,7 @@ def gelu(code, row, at, width) -> Value:
         code.keep_abs_max(largest, number)
 
     code.for_each_register(width, update)
-    return code.maximum(largest)
+    return code.reduce_max(largest)
 
 
 @row_intrinsic(REGISTERS)
@@ -193,16 +193,16 @@ def add_and_normalize(code, row, at, other, other_at, width, weight, bias, epsil
         code.add(sums, added)
 
     code.for_each_register(width, add)
-    mean = code.everywhere(builder.fdiv(code.total(sums), count))
+    mean = code.broadcast(builder.fdiv(code.reduce_sum(sums), count))
 
     def centered(x: Value) -> Value:
         return builder.fsub(code.load_at(row, at, x), mean)
 
     code.for_each_register(width, lambda x: code.add(squares, builder.fmul(centered(x), centered(x))))
-    variance = builder.fadd(builder.fdiv(code.total(squares), count), epsilon)
+    variance = builder.fadd(builder.fdiv(code.reduce_sum(squares), count), epsilon)
     sqrt_type = ir.FunctionType(FLOAT, [FLOAT])
     root = cgutils.get_or_insert_function(builder.module, sqrt_type, "llvm.sqrt.f32")
-    factor = code.everywhere(builder.fdiv(FLOAT(1.0), builder.call(root, [variance])))
+    factor = code.broadcast(builder.fdiv(FLOAT(1.0), builder.call(root, [variance])))
 
     def write(x: Value) -> None:
         number = builder.fmul(builder.fmul(centered(x), factor), code.load(weight, x), flags=FUSED)
@@ -211,22 +211,22 @@ def add_and_normalize(code, row, at, other, other_at, width, weight, bias, epsil
         code.keep_abs_max(largest, number)
 
     code.for_each_register(width, write)
-    return code.maximum(largest)
+    return code.reduce_max(largest)
 
 
 @row_intrinsic(REGISTERS)
 def leaky_relu(code, row, at, width, slope) -> Value:
     """row = max(row, slope * row). Returns the largest absolute value."""
-    largest, slopes = code.variable(code.constant(0.0)), code.everywhere(slope)
+    largest, slopes = code.variable(code.constant(0.0)), code.broadcast(slope)
 
     def update(x: Value) -> None:
         number = code.load_at(row, at, x)
-        number = code.larger(number, code.builder.fmul(number, slopes))
+        number = code.maximum(number, code.builder.fmul(number, slopes))
         code.store(number, row, code.builder.add(at, x))
         code.keep_abs_max(largest, number)
 
     code.for_each_register(width, update)
-    return code.maximum(largest)
+    return code.reduce_max(largest)
 
 
 @row_intrinsic()
@@ -250,7 +250,7 @@ def rotate(code, row, at, middle, cos, sin, start) -> Value:
             code.keep_abs_max(largest, number)
 
     code.for_each_register(middle, update)
-    return code.maximum(largest)
+    return code.reduce_max(largest)
 
 
 @row_intrinsic(WIDE)
@@ -280,7 +280,7 @@ def multiply_four_rows(code, out, at, step, w, w_at, w_step, a, a_at, a_step, co
                     add_terms(builder.add(t, index(lane)), sums, factors)
         with cgutils.for_range_slice(builder, together, count, index(1), index) as (t, _):
             numbers = [builder.load(builder.gep(w, [builder.add(row, t)])) for row in w_rows]
-            add_terms(t, sums, [code.everywhere(number) for number in numbers])
+            add_terms(t, sums, [code.broadcast(number) for number in numbers])
         for r in range(4):
             row = builder.add(builder.add(at, x), builder.mul(step, index(r)))
             for c in range(2):
@@ -290,29 +290,29 @@ def multiply_four_rows(code, out, at, step, w, w_at, w_step, a, a_at, a_step, co
 @row_intrinsic(WIDE)
 def softmax_four_rows(code, rows, at, step, width) -> None:
     """Softmax over each of four rows of any width; four at once, as the operations on one depend on each other."""
-    builder, none, index = code.builder, code.constant(-math.inf), width.type
+    builder, minus_infinity, index = code.builder, code.constant(-math.inf), width.type
     starts = [builder.add(at, builder.mul(step, index(r))) for r in range(4)]
-    largest = [code.variable(none) for _ in starts]
+    largest = [code.variable(minus_infinity) for _ in starts]
     sums = [code.variable(code.constant(0.0)) for _ in starts]
     with code.registers(width) as (x, valid):
         for start, variable in zip(starts, largest, strict=True):
-            numbers = builder.select(valid, code.load_at(rows, start, x), none)
-            builder.store(code.larger(numbers, builder.load(variable)), variable)
-    tops = [code.everywhere(code.maximum(variable)) for variable in largest]
+            numbers = builder.select(valid, code.load_at(rows, start, x), minus_infinity)
+            builder.store(code.maximum(numbers, builder.load(variable)), variable)
+    tops = [code.broadcast(code.reduce_max(variable)) for variable in largest]
     with code.registers(width) as (x, valid):
         for start, top, variable in zip(starts, tops, sums, strict=True):
             number = builder.fsub(code.load_at(rows, start, x), top)
-            number = code.larger(number, code.constant(MIN_EXPONENT))
-            # number = whole * ln 2 + rest
-            whole = code.call("roundeven", builder.fmul(number, code.constant(1 / LN2)))
-            rest = builder.fsub(number, builder.fmul(whole, code.constant(LN2), flags=FUSED), flags=FUSED)
-            result = code.polynomial(EXP_COEFFICIENTS, rest)
-            power = builder.shl(builder.fptosi(whole, code.whole), code.constant(23, code.whole))
-            result = builder.bitcast(builder.add(builder.bitcast(result, code.whole), power), code.vector)
+            number = code.maximum(number, code.constant(MIN_EXPONENT))
+            # number = multiple * ln 2 + remainder
+            multiple = code.call("roundeven", builder.fmul(number, code.constant(1 / LN2)))
+            remainder = builder.fsub(number, builder.fmul(multiple, code.constant(LN2), flags=FUSED), flags=FUSED)
+            result = code.polynomial(EXP_COEFFICIENTS, remainder)
+            exponent_bits = builder.shl(builder.fptosi(multiple, code.int_vector), code.constant(23, code.int_vector))
+            result = builder.bitcast(builder.add(builder.bitcast(result, code.int_vector), exponent_bits), code.vector)
             result = builder.select(valid, result, code.constant(0.0))
             code.store(result, rows, builder.add(start, x))
             code.add(variable, result)
-    factors = [code.everywhere(builder.fdiv(FLOAT(1.0), code.total(variable))) for variable in sums]
+    factors = [code.broadcast(builder.fdiv(FLOAT(1.0), code.reduce_sum(variable))) for variable in sums]
     with code.registers(width) as (x, _):
         for start, factor in zip(starts, factors, strict=True):
             number = builder.fmul(code.load_at(rows, start, x), factor)
@@ -430,7 +430,7 @@ def multiply_tile(
                 if KERNEL.name == "sdot":
                     inputs = builder.shuffle_vector(registers[r], registers[r], ir.Constant(SUMS, [part] * lanes))
                 else:
-                    inputs = code.everywhere(load(INT32, rows, row_starts[r], x))
+                    inputs = code.broadcast(load(INT32, rows, row_starts[r], x))
                 for total, weight in zip(sums[r], weights, strict=True):
                     builder.store(dot_product(code, builder.load(total), inputs, weight), total)
     for c, offset in enumerate(columns):
@@ -438,7 +438,7 @@ def multiply_tile(
         for r in range(TILE_ROWS):
             scale = builder.load(builder.gep(scales, [builder.add(first, index(r))]))
             number = builder.sitofp(builder.load(sums[r][c]), code.vector)
-            number = builder.fmul(number, builder.fmul(factor, code.everywhere(scale)), flags=FUSED)
+            number = builder.fmul(number, builder.fmul(factor, code.broadcast(scale)), flags=FUSED)
             number = builder.fadd(number, added, flags=FUSED)
             row = builder.add(at, builder.mul(step, index(r)))
             code.store(number, out, builder.add(row, index(lanes * c)))

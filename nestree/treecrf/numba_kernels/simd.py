@@ -167,7 +167,7 @@ class Code:
         """Vectors fill this many registers of 16 bytes."""
         self.lanes = 16 * registers // self.size
         self.vector = ir.VectorType(self.number, self.lanes)
-        self.whole = ir.VectorType(ir.IntType(8 * self.size), self.lanes)
+        self.int_vector = ir.VectorType(ir.IntType(8 * self.size), self.lanes)
 
     def load(self, row: Value, at: Value, x: Value = None) -> Value:
         """The vector at row[at], or at row[at + x]."""
@@ -179,7 +179,7 @@ class Code:
         pointer = self.builder.gep(row, [at if x is None else self.builder.add(at, x)])
         self.builder.store(value, self.builder.bitcast(pointer, value.type.as_pointer()), align=self.size)
 
-    def everywhere(self, number: Value) -> Value:
+    def broadcast(self, number: Value) -> Value:
         """A vector with this number in every lane."""
         kind = ir.VectorType(number.type, self.lanes)
         first = self.builder.insert_element(ir.Constant(kind, ir.Undefined), number, ir.IntType(32)(0))
@@ -196,12 +196,12 @@ class Code:
     def registers(self, width: Value) -> Iterator[tuple[Value, Value]]:
         """Loop over the registers of a row: the index of the first lane, and a mask of the lanes in the row."""
         step = ir.Constant(width.type, self.lanes)
-        order = ir.Constant(self.whole, list(range(self.lanes)))
+        order = ir.Constant(self.int_vector, list(range(self.lanes)))
         with cgutils.for_range_slice(self.builder, width.type(0), width, step, width.type) as (x, _):
             left = self.builder.sub(width, x)
             if self.size < 8:
-                left = self.builder.trunc(left, self.whole.element)
-            yield x, self.builder.icmp_signed("<", order, self.everywhere(left))
+                left = self.builder.trunc(left, self.int_vector.element)
+            yield x, self.builder.icmp_signed("<", order, self.broadcast(left))
 
     def fold(self, vector: Value, combine: Callable[[Value, Value], Value]) -> Value:
         """Reduce the lanes to one number; integers become int64."""
@@ -213,21 +213,21 @@ class Code:
     def reduce_row(
         self,
         width: Value,
-        none: Value,
+        identity: Value,
         combine: Callable[[Value, Value], Value],
         of: Callable[[Value], Value],
     ) -> Value:
-        """Combine of(x) for all registers x of a row; `none` changes nothing when it is combined."""
-        result = self.variable(none)
+        """Combine of(x) for all registers x of a row; `identity` changes nothing when it is combined."""
+        result = self.variable(identity)
         with self.registers(width) as (x, valid):
-            vector = self.builder.select(valid, of(x), none)
+            vector = self.builder.select(valid, of(x), identity)
             self.builder.store(combine(vector, self.builder.load(result)), result)
         return self.fold(self.builder.load(result), combine)
 
-    def larger(self, a: Value, b: Value) -> Value:
+    def maximum(self, a: Value, b: Value) -> Value:
         return self.builder.select(self.builder.fcmp_ordered(">", a, b, flags=NO_NAN), a, b)
 
-    def elementwise_max(self, a: Value, b: Value) -> Value:
+    def maximum_int(self, a: Value, b: Value) -> Value:
         """The same for integers."""
         return self.builder.select(self.builder.icmp_signed(">", a, b), a, b)
 
@@ -288,14 +288,14 @@ def row_reductions(kind: str) -> tuple[Callable, Callable]:
             if b is not None:
                 factors.append(code.load(b, b_at, builder.mul(b_step, t)))
             if w is not None:
-                factors.append(code.everywhere(builder.load(builder.gep(w, [builder.add(w_at, t)]))))
+                factors.append(code.broadcast(builder.load(builder.gep(w, [builder.add(w_at, t)]))))
             for factor in factors:
                 if kind == "max":
                     term = builder.fadd(term, factor)
                 else:
                     term = builder.fmul(term, factor, flags=FUSED)
             total = builder.load(result)
-            total = code.larger(term, total) if kind == "max" else builder.fadd(total, term, flags=FUSED)
+            total = code.maximum(term, total) if kind == "max" else builder.fadd(total, term, flags=FUSED)
             builder.store(total, result)
         code.store(builder.load(result), out, at)
 
@@ -334,19 +334,19 @@ _, max_rows = row_reductions("max")
 @simd_function(None)
 def row_max(code, row, at, width):
     """The largest number of a row without negative numbers."""
-    return code.reduce_row(width, code.constant(0.0), code.larger, lambda x: code.load(row, at, x))
+    return code.reduce_row(width, code.constant(0.0), code.maximum, lambda x: code.load(row, at, x))
 
 
 @simd_function(types.int64)
 def small_flags(code, row, at, width, least):
     """Bit 1: a number of the row lies between 0 and `least`; bit 2: one is 0."""
-    builder, none = code.builder, code.constant(0, code.whole)
-    least = code.everywhere(builder.fptrunc(least, code.number) if code.size < 8 else least)
+    builder, none = code.builder, code.constant(0, code.int_vector)
+    least = code.broadcast(builder.fptrunc(least, code.number) if code.size < 8 else least)
 
     def flag(x: Value) -> Value:
         numbers = code.load(row, at, x)
         zero = builder.fcmp_ordered("==", numbers, code.constant(0.0))
-        kind = builder.select(zero, code.constant(2, code.whole), code.constant(1, code.whole))
+        kind = builder.select(zero, code.constant(2, code.int_vector), code.constant(1, code.int_vector))
         return builder.select(builder.fcmp_ordered("<", numbers, least), kind, none)
 
     return code.reduce_row(width, none, builder.or_, flag)
@@ -367,7 +367,7 @@ def dot(code, a, a_at, b, b_at, width):
 def scale(code, row, at, width, factor, target, target_at):
     """target = row * factor"""
     builder = code.builder
-    factor = code.everywhere(builder.fptrunc(factor, code.number) if code.size < 8 else factor)
+    factor = code.broadcast(builder.fptrunc(factor, code.number) if code.size < 8 else factor)
     with code.registers(width) as (x, _):
         code.store(builder.fmul(code.load(row, at, x), factor), target, target_at, x)
 
@@ -382,11 +382,11 @@ def multiply(code, row, at, width, factors):
 @simd_function(types.int64)
 def max_of_sums(code, a, a_at, b, b_at, count):
     """The largest a[t] + b[t], of integers."""
-    none = code.constant(2 * ZERO_EXPONENT, code.whole)
+    none = code.constant(2 * ZERO_EXPONENT, code.int_vector)
     return code.reduce_row(
         count,
         none,
-        code.elementwise_max,
+        code.maximum_int,
         lambda t: code.builder.add(code.load(a, a_at, t), code.load(b, b_at, t)),
     )
 
@@ -400,20 +400,20 @@ def write_powers_of_two(code, bits, offset, a, a_at, b, b_at, count, least):
     builder = code.builder
     fraction, bias = (23, 127) if code.size == 4 else (52, 1023)
     if code.size == 4:
-        offset, least = (builder.trunc(number, code.whole.element) for number in (offset, least))
-    offset, least = code.everywhere(offset), code.everywhere(least)
-    none, zero, limit = (code.constant(number, code.whole) for number in (2 * ZERO_EXPONENT, 0, 2 * bias))
+        offset, least = (builder.trunc(number, code.int_vector.element) for number in (offset, least))
+    offset, least = code.broadcast(offset), code.broadcast(least)
+    none, zero, limit = (code.constant(number, code.int_vector) for number in (2 * ZERO_EXPONENT, 0, 2 * bias))
 
     def write(t: Value) -> Value:
         exponent = builder.add(builder.add(offset, code.load(a, a_at, t)), code.load(b, b_at, t))
         dropped = builder.icmp_signed("<", exponent, least)
-        biased = code.elementwise_max(builder.add(exponent, code.constant(bias, code.whole)), zero)
+        biased = code.maximum_int(builder.add(exponent, code.constant(bias, code.int_vector)), zero)
         biased = builder.select(dropped, zero, biased)
         biased = builder.select(builder.icmp_signed("<", biased, limit), biased, limit)
-        code.store(builder.shl(biased, code.constant(fraction, code.whole)), bits, t)
+        code.store(builder.shl(biased, code.constant(fraction, code.int_vector)), bits, t)
         return builder.select(dropped, exponent, none)
 
-    return code.reduce_row(count, none, code.elementwise_max, write)
+    return code.reduce_row(count, none, code.maximum_int, write)
 
 
 @simd_function(types.int64)
@@ -442,8 +442,8 @@ def exponentials(code, scores, at, width, offset, offset_at, least, most, number
         if offset is not None:
             score = builder.fsub(score, code.load(offset, offset_at, x))
         score = builder.select(valid, score, constant(0.0))
-        fits = builder.fcmp_ordered(">=", score, code.everywhere(least))
-        fits = builder.and_(fits, builder.fcmp_ordered("<=", score, code.everywhere(most)))
+        fits = builder.fcmp_ordered(">=", score, code.broadcast(least))
+        fits = builder.and_(fits, builder.fcmp_ordered("<=", score, code.broadcast(most)))
         for lane in range(4):
             outside = builder.not_(builder.extract_element(fits, ir.IntType(32)(lane)))
             builder.store(builder.or_(builder.load(out_of_range), outside), out_of_range)
