@@ -1,5 +1,15 @@
-"""`python -m nestree` is the command `nestree`."""
+"""The command `nestree`, which is also `python -m nestree`."""
 
-from nestree.cli import app
+import sys
 
-app(prog_name="nestree")
+
+def main() -> None:
+    try:
+        from nestree.cli import app
+    except KeyboardInterrupt:  # Ctrl-C while modules are imported
+        sys.exit(130)
+    app(prog_name="nestree")
+
+
+if __name__ == "__main__":
+    main()

@@ -80,6 +80,8 @@ def save(model: Recognizer, folder: Path, card: str = "", to_onnx: Callable[[], 
 
     The weights of a quantized model stay in 8 bits, unless they were changed to others that 8 bits cannot express.
     """
+    if model.is_int8:
+        raise ModelError("this model is a copy in 8 bits, which cannot be stored. Save the model that it was made of.")
     if isinstance(model, OnnxRecognizer):
         to_onnx = model.to_onnx
     weights = model.state_dict()

@@ -98,6 +98,7 @@ class Recognizer(nn.Module):
         self.text_rules = TextRules()  # how the texts of its training data were split
         self.scores: dict[str, Evaluation] = {}  # after nestree.train: the evaluations on "dev" and "test"
         self.is_quantized = False  # whether its weights were stored in 8 bits
+        self.is_int8 = False  # whether it is what `to_int8` returns
         self.card = ""  # the model card, in Markdown; "": one that is written from settings and labels
 
     def make_collator(self, max_length: int, embeddings: int, encoder: str) -> Collator:
@@ -174,7 +175,11 @@ class Recognizer(nn.Module):
 
     def to_int8(self) -> "Recognizer":
         """A copy for CPU inference in 8 bits; it shares the tokenizer, its caches and the settings."""
-        return to_int8(self, shared=(self.tokenizer, self.collator, self.settings))
+        if self.is_int8:
+            raise InputError("this model is a copy in 8 bits already. Give the model that it was made of.")
+        int8 = to_int8(self, shared=(self.tokenizer, self.collator, self.settings))
+        int8.is_int8 = True
+        return int8
 
     def to_onnx(self, int8: bool = False) -> Graphs:
         """ONNX graphs that compute the scores, by file name; see `nestree.nn.onnx`."""

@@ -225,6 +225,8 @@ NEWER = json.dumps({"format": 99, "nestree": "7.0", "labels": ["A"]})
         (with_encoder(vocab_size=10**17), "they belong to different|cannot be built|no encoder"),
         (with_encoder(hidden_size="32"), NOT_FOUND),
         (with_encoder(num_attention_heads=5), NOT_FOUND),
+        (with_encoder(num_attention_heads=-2), "num_attention_heads is -2 in config.json; it must be 1 or more"),
+        (with_encoder(num_attention_heads=2.0), NOT_FOUND),
         (with_encoder("tokenizer_config", pad_token=5), NOT_FOUND),
         (with_text("encoder/config.json", "[]"), NOT_FOUND),
         (with_text("encoder/config.json", "null"), NOT_FOUND),

@@ -353,7 +353,9 @@ def read_saved(folder: Path) -> tuple[FileTokenizer, FileConfig] | None:
         config: Any = FileConfig(files[CONFIG])
         names = NUMBERS if config.model_type == "mpnet" else (*NUMBERS, "type_vocab_size")
         has_numbers = all(isinstance(getattr(config, name, None), int | float) for name in names)
-        if not (supports(config) and has_numbers and config.hidden_size % config.num_attention_heads == 0):
+        heads = config.num_attention_heads
+        is_divisor = isinstance(heads, int) and heads > 0 and config.hidden_size % heads == 0
+        if not (supports(config) and has_numbers and is_divisor):
             return None
         tokenizer = FileTokenizer(files)
     except Exception:  # not the expected files: `transformers` can read them, or says what is wrong

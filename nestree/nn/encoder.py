@@ -256,6 +256,11 @@ def load_config(source: str, what: str = "configuration") -> Any:
             f"encoder {source!r} is a {config.model_type} model, and not an encoder of text alone. Choose one, such as "
             "roberta-base."
         )
+    if isinstance(heads := getattr(config, "num_attention_heads", None), int) and heads < 1:
+        raise ModelError(
+            f"encoder {source!r}: num_attention_heads is {heads} in config.json; it must be 1 or more. Fetch the "
+            "encoder again."
+        )
     bert.warn_about_code(source, vars(config).pop("auto_map", None))
     if "/" in str(config._attn_implementation):
         config._attn_implementation = None

@@ -251,6 +251,7 @@ def create_app(pipeline: Pipeline | Callable[[], Pipeline], options: ServeOption
         description="Nested named entity recognition. Errors are {'error': {'code', 'message'}}.",
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,
         lifespan=lifespan,
     )
     app.state.service = service

@@ -52,6 +52,7 @@ class Guard:
             await self.app(scope, receive, send)
             return
         started, status = time.perf_counter(), 0
+        scope = {**scope, "path": scope["path"].rstrip("/") or "/"}  # not a redirect, which leaves TLS
 
         async def send_with_headers(message: Message) -> None:
             nonlocal status

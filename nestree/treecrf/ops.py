@@ -99,6 +99,8 @@ def log_partitions(
     heads = [False] * len(several) if heads is None else list(heads)
     if len(heads) != len(several):
         raise PotentialsError(f"heads has {len(heads)} values for {len(several)} potentials; pass one for each.")
+    if isinstance(lengths, Iterator):  # read for each of them
+        lengths = list(lengths)
     for potentials, with_heads in zip(several, heads, strict=True):
         if with_heads:
             require_lexical(potentials)
@@ -205,7 +207,7 @@ def expected_log_ratio(p: AnyPotentials, q: AnyPotentials | None, lengths: Lengt
     log Z, which the reference alone can compute.
     """
     if q is not None:
-        q, _, _ = prepare(q, lengths, gradient=True)
+        q, lengths, _ = prepare(q, lengths, gradient=True)  # an iterator can be read only once
     p, sizes, backend = prepare(p, lengths, gradient=True)
     tensors = [t for t in (*p, *(q or ())) if t is not None]
     dtype, create_graph = p.span.dtype, backend is reference and needs_gradient(tensors)

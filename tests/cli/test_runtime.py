@@ -280,6 +280,12 @@ def test_interrupted(tmp_path, number):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_interrupted_while_modules_are_imported(tmp_path):
+    write_text(tmp_path / "typer.py", "raise KeyboardInterrupt")
+    done = process("formats", env={"PYTHONPATH": f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"})
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
 def test_a_terminal_that_lacks_characters(tmp_path):
     path = write_text(tmp_path / "a.jsonl", '{"tokens": ["Ünï", "a"], "entities": []}\n' * 3)
     done = process("check", path, "--long-sentence", "1", env={"PYTHONIOENCODING": "ascii"})

@@ -230,6 +230,16 @@ def test_a_copy_finds_the_same(tiny_model, copied):
 
 
 @needed
+def test_the_copy_itself_is_not_stored_or_copied_again(tiny_model, tmp_path):
+    model = load(tiny_model, "cpu", precision="int8").int8_model
+    with pytest.raises(ModelError, match=r"cannot be stored\. Save the model that it"):
+        model.save_pretrained(tmp_path / "model")  # this wrote what `load` refuses
+    assert not (tmp_path / "model").exists()
+    with pytest.raises(InputError, match="a copy in 8 bits already"):
+        Pipeline(model, precision="int8")
+
+
+@needed
 def test_linear_layers_that_do_not_fit_stay_as_they_are():
     network = nn.Sequential(nn.Linear(32, 10), nn.ReLU(), nn.Sequential(nn.Linear(32, 32, bias=False)))
     int8 = to_int8(network)

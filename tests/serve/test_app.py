@@ -120,6 +120,14 @@ def test_content_types_paths_and_methods(client: TestClient):
         assert client.get(path).status_code == 404
 
 
+def test_a_slash_at_the_end_of_a_path_changes_nothing(client: TestClient):
+    body = {"texts": ["Ann left."]}
+    answer = post(client, body, "/v1/entities/")
+    assert (answer.json(), answer.history) == (post(client, body).json(), [])
+    assert client.get("/health/").status_code == client.get("/").status_code == 200
+    assert client.get("/static/").status_code == client.get("/static").status_code == 404
+
+
 def test_limits_of_a_request(serve):
     with serve(max_body_bytes=1_000, max_request_words=50) as client:
         assert post(client, {"texts": ["a b c d e"] * 10}).status_code == 200

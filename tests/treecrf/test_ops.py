@@ -265,6 +265,8 @@ def test_lengths_may_be_a_list_an_array_or_a_tensor_of_any_whole_type_and_nothin
     for lengths in (tuple(LENGTHS), *arrays, *(torch.tensor(LENGTHS, dtype=dtype) for dtype in types)):
         assert same(function(given, lengths), expected)
         assert list(lengths) == LENGTHS
+    assert same(function(given, iter(LENGTHS)), expected)
+    assert same(log_partitions([given] * 2, iter(LENGTHS)), log_partitions([given] * 2, LENGTHS))
     assert all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(given, single(), strict=True))
 
 
