@@ -204,6 +204,8 @@ def report_errors() -> Iterator[None]:
             message = unknown_option_message(error.option_name, error.ctx)
         elif type(error) is typer.BadParameter and error.param is not None:
             message = bad_value_message(error.param.opts, error.message, Commands.arguments)
+        elif error.ctx is None:  # an option without its value, or a flag with one
+            message = f"{error.format_message().rstrip('.')}. `nestree COMMAND --help` lists all options."
         else:
             context: Any = error.ctx  # of a missing argument, one too many, or an unknown command
             usage = context.get_usage().removeprefix("Usage: ")

@@ -62,7 +62,7 @@ class RotaryEmbedding(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:  # [B, positions, size]
         positions, size = x.shape[1:]
-        exporting = torch.compiler.is_exporting()  # a graph of ONNX computes them for any number of positions
+        exporting = torch.compiler.is_compiling()  # a graph of ONNX computes them for any number of positions
         rows = positions if exporting else 1 << (positions - 1).bit_length()
         cos, sin = (rotary_cos_sin.__wrapped__ if exporting else rotary_cos_sin)(rows, size, x.dtype, x.device)
         return torch.addcmul(x * cos[:positions], x.roll(size // 2, -1), sin[:positions])
@@ -130,7 +130,7 @@ class LowRankTriaffine(nn.Module):
     def forward(self, left: Tensor, right: Tensor, head: Tensor) -> Tensor:
         """Prepared vectors of triples [..., rank] -> [..., channels]."""
         products = left * right * head
-        if products.device.type != "cpu" or torch.compiler.is_exporting() or type(self.out) is not nn.Linear:
+        if products.device.type != "cpu" or torch.compiler.is_compiling() or type(self.out) is not nn.Linear:
             return self.out(products)  # type: ignore[no-any-return]
         # With a transposed weight, and few channels, oneDNN takes up to 30 times as long.
         weight, triples = self.out.weight.T.contiguous(), products.shape[:-1]

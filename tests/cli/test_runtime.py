@@ -96,6 +96,8 @@ def test_completion_can_be_installed(tmp_path):
         (["convert", COUNTED, "a.ann", "--format", "brat"], "Formats of data are named with --from and --to.\n"),
         (["evaluate", COUNTED, "--model", "a", "--model=b"], "more than once. Name another model with --compare."),
         (["convert", COUNTED, "-o", "a", "--out", "b"], "Error: --out is given more than once. Give it once.\n"),
+        (["stats", COUNTED, "--format"], "Error: Option '--format' requires an argument. `nestree COMMAND"),
+        (["check", COUNTED, "--quiet=3"], "Error: Option '--quiet' does not take a value. `nestree COMMAND --help`"),
         (["check", "--zzzzzzzzzz"], "nestree check has no option --zzzzzzzzzz. `nestree check --help` lists all"),
     ],
 )  # fmt: skip
