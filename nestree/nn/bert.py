@@ -208,9 +208,9 @@ def dropout(x: Tensor, rate: float) -> Tensor:
 
     There, random numbers are drawn one after the other; one of 64 bits serves four elements.
     """
-    if x.device.type != "cpu":
-        return functional.dropout(x, rate)
     kept = round((1 - rate) * 2**16)  # of 2 ** 16 values
+    if x.device.type != "cpu" or not 0 < kept < 2**16:
+        return functional.dropout(x, rate)
     draws = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
     mask = draws.view(torch.int16)[: x.numel()].view(x.shape) < kept - 2**15
     return x * mask.to(x.dtype).mul_(2**16 / kept)

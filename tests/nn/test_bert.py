@@ -79,6 +79,8 @@ def test_dropout_drops_its_share_and_scales_the_rest(rate):
     assert dropped.detach().mean() == pytest.approx(1, abs=0.013)
     torch.manual_seed(1)
     assert torch.equal(bert.dropout(x, rate), dropped)
+    torch.testing.assert_close(bert.dropout(x, 1e-9), x)
+    assert not bert.dropout(x, 1.0).any()
 
 
 @pytest.mark.parametrize("family", ["bert", "mpnet"])
