@@ -43,7 +43,12 @@ function findEdges(entities) {
   return edges;
 }
 
-/** Draw the text of a block with its entities and a button after each sentence. */
+const RIGHT_TO_LEFT = /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]/u; // letters
+
+/**
+ * Draw the text of a block with its entities and a button after each sentence. Letters in boxes, which are isolated, do
+ * not show the browser the direction of a line; if it begins with one, a mark does.
+ */
 export function drawBlock(block, entities, sentences) {
   const fragment = document.createDocumentFragment();
   const edges = findEdges(entities);
@@ -57,8 +62,12 @@ export function drawBlock(block, entities, sentences) {
   let headEnd = 0;
   order.forEach((at, k) => {
     for (; next < edges.length && edges[next].at === at; next++) {
-      if (edges[next].opens) parent = parent.appendChild(drawBox(edges[next], block));
-      else {
+      if (edges[next].opens) {
+        const line = block.text.slice(block.text.lastIndexOf("\n", at - 1) + 1);
+        const isFirst = parent === fragment && !/\p{L}/u.test(line.slice(0, line.length - block.text.length + at));
+        if (isFirst && RIGHT_TO_LEFT.test(line.match(/\p{L}/u)?.[0])) fragment.append(element("span", "rtl"));
+        parent = parent.appendChild(drawBox(edges[next], block));
+      } else {
         parent.append(drawLabel(edges[next]));
         parent = parent.parentNode;
       }
