@@ -65,7 +65,9 @@ GRACE = 5.0  # seconds before the end of the budget at which running processes a
 LEAST_RESERVE = 60.0  # seconds kept for saving, temperatures and scoring, of several runs at once
 PROFILED_STEPS = 16  # that the profiler keeps in memory
 KERNELS = 20  # that are named
-TREE_KERNELS = tuple(f"{name}_kernel" for name in ("inside", "outside", "spans", "arcs", "prepare", "viterbi", "error"))
+TREE_KERNELS = tuple(
+    f"{name}_kernel" for name in ("inside", "outside", "spans", "arcs", "prepare", "backtrack", "error")
+)
 
 
 @dataclass(frozen=True)
@@ -122,6 +124,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--encoder", metavar="PATH", help="the encoder of all runs, in place of the recipe's")
     add("--set", action="append", default=[], metavar="SECTION.KEY=VALUE")
     add("--teachers", type=Path, nargs="+", default=[], metavar="DIR", help="models to distil")
+    add("--init", type=Path, metavar="DIR", help="a model to start each run from")
     add("--unlabelled", type=Path, nargs="+", default=[], metavar="FILE", help="texts for distillation")
     add("--jobs", type=int, default=1, help="runs at once")
     add("--budget", type=float, metavar="SECONDS", help="for all runs together")
@@ -161,6 +164,8 @@ def describe(job: Job) -> Row:
     """The beginning of a row; of the path of an encoder, only the name."""
     changes = [re.sub(r"^encoder\.path=.*/", "encoder.path=", change) for change in job.changes]
     row: Row = {"name": job.name, "data": job.data.name, "recipe": job.recipe, "seed": job.seed}
+    if job.options.init:
+        row["init"] = job.options.init.name
     return {**row, "changes": changes, **({"distill": job.distill} if job.distill else {})}
 
 
@@ -303,6 +308,7 @@ def train_and_score(job: Job, reports: Connection) -> Row:
         folder,
         device=options.device,
         resume=options.resume and folder.exists(),
+        init=options.init,
         save_every=math.inf,
         callbacks=reporter,
         teachers=teachers,

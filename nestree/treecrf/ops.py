@@ -46,7 +46,7 @@ from nestree.treecrf.potentials import (
     raise_pending,
     sanitize,
 )
-from nestree.treecrf.trees import Trees, walk
+from nestree.treecrf.trees import Trees, backtrack
 
 BACKENDS = {
     "triton": "nestree.treecrf.triton_kernels",
@@ -169,7 +169,7 @@ def sample_trees(
         log_z, chart = backend.inside(potentials, lengths)
         check_log_z(log_z, backend)
         clean = sanitize(potentials, lengths)
-        trees = walk(backend.log_chart(chart), clean, lengths.clone(), k, sample)
+        trees = backtrack(backend.log_chart(chart), clean, lengths.clone(), k, sample)
     return [trees.rows(slice(copy, None, k)) for copy in range(k)]
 
 

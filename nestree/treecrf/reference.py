@@ -28,7 +28,7 @@ from nestree.treecrf.potentials import (
     map_tensors,
     sanitize,
 )
-from nestree.treecrf.trees import Trees, first_best, walk
+from nestree.treecrf.trees import Trees, backtrack, first_argmax
 
 ASYNC_CHECKS = False
 
@@ -86,7 +86,7 @@ def viterbi(potentials: Potentials, lengths: Tensor) -> Trees:
     with torch.no_grad():
         clean = sanitize(potentials, lengths)
         score, chart = fill_chart(clean, lengths, torch.amax)
-        return replace(walk(chart, clean, lengths, 1, first_best), score=score)
+        return replace(backtrack(chart, clean, lengths, 1, first_argmax), score=score)
 
 
 def fill_chart(potentials: Potentials, lengths: Tensor, reduce: Reduce) -> tuple[Tensor, Tensor]:

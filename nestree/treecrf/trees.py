@@ -62,14 +62,14 @@ class Trees:
 Choose = Callable[[Tensor], Tensor]  # scores [rows, options] -> the chosen option of each row
 
 
-def first_best(scores: Tensor) -> Tensor:
+def first_argmax(scores: Tensor) -> Tensor:
     """The first option with the highest score: how every backend breaks ties."""
     options = torch.arange(scores.shape[-1], device=scores.device)
     best = scores == scores.amax(-1, keepdim=True)
     return torch.where(best, options, scores.shape[-1]).amin(-1).clamp(max=scores.shape[-1] - 1)
 
 
-def walk(chart: Tensor, potentials: Potentials, lengths: Tensor, copies: int, choose: Choose) -> Trees:
+def backtrack(chart: Tensor, potentials: Potentials, lengths: Tensor, copies: int, choose: Choose) -> Trees:
     """Backtrack `copies` times through the chart of each sentence, with `choose` at every step.
 
     The copies of a sentence are neighbours in the result. Potentials have 0 in all cells that belong to no tree.

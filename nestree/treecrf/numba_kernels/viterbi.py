@@ -60,7 +60,7 @@ def fill_best_span(n, i, j, scores, b, workspace, row):
 
 
 @compiled
-def walk(n, pitch, arc, head, b, workspace, best):
+def backtrack(n, pitch, arc, head, b, workspace, best):
     """Backtrack from the top down; of equal choices, take the first."""
     cells, stack, down, depth = workspace.cells, workspace.stack, (n + 1) * pitch, 1
     stack[0, 0], stack[0, 1], stack[0, 2] = 0, n, head
@@ -119,7 +119,7 @@ def viterbi_steps(b, n, workspace, first, last, share, shares, scores, row, best
                     head, best.score[b] = h, score
             best.root[b] = head
             workspace.governor[:n] = -1
-            walk(n, n + SIMD_SLACK, scores.arc[b], head, b, workspace, best)
+            backtrack(n, n + SIMD_SLACK, scores.arc[b], head, b, workspace, best)
             arcs = 0
             for m in range(n):
                 if workspace.governor[m] >= 0:
@@ -156,5 +156,5 @@ def plain_viterbi_kernel(queue, lengths, scores, workspace, no_arcs, best):
                     score = score + high
                 cells[i * posts + j] = mirrored[j * posts + i] = score
         best.score[b] = cells[n]
-        walk(n, 1, no_arcs, 0, b, workspace, best)
+        backtrack(n, 1, no_arcs, 0, b, workspace, best)
         item = next_item(queue.next)

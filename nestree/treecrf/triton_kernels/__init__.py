@@ -45,7 +45,7 @@ from nestree.treecrf.potentials import (
 )
 from nestree.treecrf.trees import Trees
 from nestree.treecrf.triton_kernels import common
-from nestree.treecrf.triton_kernels.inside import error_kernel, inside_kernel, prepare_kernel, viterbi_kernel
+from nestree.treecrf.triton_kernels.inside import backtrack_kernel, error_kernel, inside_kernel, prepare_kernel
 from nestree.treecrf.triton_kernels.outside import arcs_kernel, outside_kernel, spans_kernel
 
 log = logging.getLogger(__name__)
@@ -460,7 +460,7 @@ def viterbi(potentials: Potentials, lengths: Tensor) -> Trees:
     if batch > 0:
         inherit = chart.inputs[3]
         stack = fresh(batch, n, 4, like=chart.log_z, dtype=torch.int32)
-        viterbi_kernel[(batch,)](
+        backtrack_kernel[(batch,)](
             inherit, chart.arc, chart.root, chart.cells, chart.report, stack, spans, arcs, roots, n,
             chart.cells.shape[-1], LEXICAL=lexical, BX=max(16, power_of_two(n)), num_warps=1,
         )  # fmt: skip

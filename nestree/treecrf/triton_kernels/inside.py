@@ -490,14 +490,14 @@ def inside_kernel(
 
 
 @triton.jit
-def first_best(values, options, none):
+def first_argmax(values, options, none):
     """The first option with the highest value; `none` if all are NaN."""
     first = tl.min(tl.where(values == tl.max(values, 0), options, 1 << 30), 0)
     return tl.where(first == 1 << 30, none, first)
 
 
 @triton.jit(do_not_specialize=["n"])
-def viterbi_kernel(
+def backtrack_kernel(
     inherit, arc, root, chart, report, stack, spans, arcs, roots, n, pitch, LEXICAL: tl.constexpr, BX: tl.constexpr,
 ):  # fmt: skip
     """Backtrack through a chart of maxima, from the top down.
@@ -518,7 +518,7 @@ def viterbi_kernel(
         arc += b * n * pitch
         goal = tl.load(chart + (length - 1) * pitch + x, x < length, other=LOG_ZERO)
         goal += tl.load(root + b * pitch + x, x < length, other=0.0)
-        top = first_best(goal, x, 0)
+        top = first_argmax(goal, x, 0)
         tl.store(roots + b, top.to(tl.int64))
     tl.store(stack, 0)
     tl.store(stack + 1, length)
@@ -543,7 +543,7 @@ def viterbi_kernel(
             if LEXICAL:
                 left += tl.where(h < x, score(inherit + i * (n + 1) + x, between, VITERBI), 0.0)
                 right += tl.where(h < x, 0.0, score(inherit + x * (n + 1) + j, between, VITERBI))
-            k = first_best(left + right, x, i + 1)
+            k = first_argmax(left + right, x, i + 1)
             left_head = h
             right_head = h
             if LEXICAL:  # ATTACH, backwards: the best head m of the half without h
@@ -552,7 +552,7 @@ def viterbi_kernel(
                 half = (x >= start) & (x < end)
                 modifiers = tl.load(chart + (start * n + end - 1) * pitch + x, half, other=LOG_ZERO)
                 modifiers += tl.load(arc + h * pitch + x, half, other=LOG_ZERO)
-                m = first_best(modifiers, x, start)
+                m = first_argmax(modifiers, x, start)
                 slot = (b * (n - 1) + tl.where(m > top, m - 1, m)) * 2
                 tl.store(arcs + slot, h.to(tl.int64))
                 tl.store(arcs + slot + 1, m.to(tl.int64))
