@@ -209,15 +209,20 @@ def recipes() -> str:
 
 
 def large() -> str:
-    """`default` with encoders pretrained on unlabelled text, without and with 32 words of context."""
-    header = "data|encoder|words of context|runs|best epoch|dev F1|test P|R|F1|heads, %|calibration error"
+    """`default` with encoders pretrained on unlabelled text, without and with context."""
+    header = (
+        "data|encoder|words of context|words in an update|runs|best epoch|dev F1|test P|R|F1|heads, %|calibration error"
+    )
     paths = "dev.f1 test.precision test.recall test.f1 test.heads.accuracy test.calibration_error"
-    groups: dict[tuple[str, str, str], list[Row]] = {}
+    groups: dict[tuple[str, ...], list[Row]] = {}
     for row in load_scored("large"):
         settings = dict(change.split("=", 1) for change in row["changes"])
-        key = DATA[row["data"]], settings["encoder.path"], settings.get("encoder.context", "0")
+        encoder = settings.get("encoder.path", "of a model of GUM-open")  # --init
+        batch_words = int(settings.get("training.batch_words", 2_000))
+        update_words = batch_words * int(settings.get("training.gradient_accumulation", 1))
+        key = DATA[row["data"]], encoder, settings.get("encoder.context", "0"), f"{update_words:,}"
         groups.setdefault(key, []).append(row)
-    groups = {key: runs for key, runs in groups.items() if key[2] in ("0", "32") and len(runs) > 1}
+    groups = {key: runs for key, runs in groups.items() if len(runs) > 1}
     rows = [[*key, str(len(runs)), best_epochs(runs), *format_means(runs, paths)] for key, runs in groups.items()]
     rows.sort(key=lambda row: [*DATA.values()].index(row[0]))
     return markdown_table(header, rows, chain(*groups.values()))
