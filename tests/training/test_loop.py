@@ -211,6 +211,13 @@ def test_crossing_gold_trains_and_counts_in_the_evaluation(settings, tmp_path):
     assert math.isfinite(recorder.ends[0].losses["joint"])
 
 
+def test_data_in_which_all_entities_cross_is_refused(settings, tmp_path):
+    crossing = Document([Sentence(["a", "b", "c", "d"], [Entity(0, 3, "PER"), Entity(2, 4, "GPE")])])
+    with pytest.raises(TrainingError, match=r"nothing to learn\. Correct them, or set training\.crossing to drop"):
+        run(settings(), make_corpus([crossing], DOCUMENTS[:4], seed=1), tmp_path / "m")
+    assert not (tmp_path / "m").exists()
+
+
 def test_the_summary_shows_scores_and_typical_errors(done, data):
     test = evaluate(data.dev, data.dev, resamples=0)
     lines = summary(replace(done[1], evaluations={**done[1].evaluations, "test": test})).splitlines()
