@@ -65,7 +65,7 @@ def line_blocks(path: Path, report: ConversionReport) -> Iterator[list[tuple[int
     error: DataError | None = None
     for number, line in chain(read_lines_or_errors(path), [(0, "")]):
         if isinstance(line, DataError):
-            error = line
+            error = error or line
         elif line.strip():
             block.append((number, line))
         else:
