@@ -1,5 +1,6 @@
 """The process: uvicorn, signals and loading."""
 
+import logging
 import signal
 import socket
 from collections.abc import Callable
@@ -62,6 +63,8 @@ class Server(uvicorn.Server):
     queue: PredictionQueue
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self.queue.draining and sig == signal.SIGINT:  # uvicorn cancels all requests, and would log each of them
+            logging.getLogger("uvicorn.error").disabled = True
         self.queue.draining = True
         super().handle_exit(sig, frame)
 

@@ -164,6 +164,18 @@ def test_sigterm_answers_what_was_accepted(tiny_model: Path, tmp_path: Path, exp
             server.get("/health")
 
 
+def test_a_second_ctrl_c_ends_the_server_at_once(tiny_model: Path, tmp_path: Path):
+    with running(tiny_model, tmp_path / "log", "--batch-words", "60") as server, ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(server.entities, *TEXTS * 400)
+        until(lambda: server.gauge("queue_requests") == 1)
+        for _ in range(2):
+            server.process.send_signal(signal.SIGINT)
+            time.sleep(0.2)
+        assert server.process.wait(60) == 130
+        assert answer.exception(60) or answer.result()[0] == 500
+        assert "Traceback" not in server.log.read_text()
+
+
 def test_clients_that_retry_lose_nothing_when_the_server_is_killed(
     tiny_model: Path, tmp_path: Path, expected: dict[str, Any]
 ):
