@@ -185,7 +185,7 @@ class Sentence(AttributeHints):
                 raise SpanRangeError(
                     f"entity {entity} ends after the sentence, which has {plural(len(self.words), 'word')}: {self}"
                 )
-        if self.forbidden:
+        if self.forbidden != ():
             self._normalize_forbidden()
         if (self.text is None) != (self.offsets is None):
             raise DataError(f"a sentence has a text and the offsets of its words, or neither: {self}")

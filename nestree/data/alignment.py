@@ -296,7 +296,7 @@ def word_sentences(
     report: ConversionReport,
 ) -> tuple[Sentence, ...]:
     """The sentences that begin at these words; entities count the words of the whole text."""
-    text, borders, sentences = annotated.text, [*starts, len(words)], []
+    text, complete, boundaries, sentences = annotated.text, annotated.complete, [*starts, len(words)], []
     ids = annotated.sentence_ids if len(annotated.sentence_ids) == len(starts) else [None] * len(starts)
     by_sentence: list[list[Entity]] = [[] for _ in starts]
     forbidden: list[list[Span]] = [[] for _ in starts]
@@ -311,18 +311,17 @@ def word_sentences(
         first, last = overlapping_words(words, start, end)
         k = bisect_right(starts, first) - 1
         fits = first < last and (words[first][0], words[last - 1][1]) == (start, end)
-        if fits and last <= borders[k + 1]:
+        if fits and last <= boundaries[k + 1]:
             forbidden[k].append((first - starts[k], last - starts[k]))
         else:
             report.note(NOT_WORDS, annotated.place)  # no model can predict it
-    for k, (first, last) in enumerate(pairwise(borders)):
+    for k, (first, last) in enumerate(pairwise(boundaries)):
         start, end = words[first][0], words[last - 1][1]
-        offsets = tuple((i - start, j - start) for i, j in words[first:last])
-        in_sentence = tuple(text[i:j] for i, j in words[first:last])
-        before = in_sentence, tuple(by_sentence[k]), text[start:end], offsets, start
-        id = str(ids[k]) if ids[k] else None
+        forms = [text[i:j] for i, j in words[first:last]]
+        offsets = [(i - start, j - start) for i, j in words[first:last]]
+        part, id = text[start:end], str(ids[k]) if ids[k] else None
         try:
-            sentence = Sentence(*before, id, annotated.complete, forbidden=tuple(forbidden[k]))
+            sentence = Sentence(forms, by_sentence[k], part, offsets, start, id, complete, forbidden=forbidden[k])
         except DataError as error:
             raise error.at(annotated.place) from None
         sentences.append(sentence)

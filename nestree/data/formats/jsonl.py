@@ -135,10 +135,9 @@ def parse_sentence(record: Record) -> Sentence:
     offsets = None
     if text is not None:
         has_offsets = record.get("offsets") is not None
-        offsets = tuple(parse_pairs(record, "offsets")) if has_offsets else common.locate_words(words, text)
+        offsets = parse_pairs(record, "offsets") if has_offsets else common.locate_words(words, text)
     id, tree = common.optional_str(record.get("sent_id")), parse_tree(record.get("tree"), len(words))
-    before = tuple(words), tuple(entities), text, offsets
-    return Sentence(*before, id=id, complete=complete, extra=extra, tree=tree, forbidden=tuple(forbidden))
+    return Sentence(words, entities, text, offsets, 0, id, complete, extra, tree, forbidden=forbidden)
 
 
 def parse_pairs(record: Record, key: str) -> list[Span]:
