@@ -201,7 +201,7 @@ class GzipReader(io.RawIOBase):
 
 
 @contextmanager
-def open_file(path: Path) -> Iterator[BinaryIO]:
+def open_file(path: Path) -> Iterator[io.BufferedReader]:
     """The bytes of a file, unpacked if it is gzip; `-` is standard input."""
     try:
         if path == STDIO:
@@ -224,10 +224,10 @@ def open_file(path: Path) -> Iterator[BinaryIO]:
 PACKED = re.compile(rb"PK\x03\x04|BZh[1-9]1AY&SY|\xfd7zXZ|\x28\xb5\x2f\xfd|7z\xbc\xaf")  # zip, bzip2, xz, zstd, 7z
 
 
-def decompress(file: BinaryIO, path: Path) -> BinaryIO:
+def decompress(file: BinaryIO, path: Path) -> io.BufferedReader:
     """The file itself or, if it is gzip, its unpacked bytes."""
-    buffered = file if isinstance(file, io.BufferedReader) else io.BytesIO(file.read())
-    start = buffered.peek(2) if isinstance(buffered, io.BufferedReader) else buffered.getvalue()
+    buffered = file if isinstance(file, io.BufferedReader) else io.BufferedReader(io.BytesIO(file.read()))
+    start = buffered.peek(2)
     if PACKED.match(start):
         raise DataError(
             f"{path} is a packed file or an office document, and of packed files only gzip is read. Unpack it, or save "
@@ -725,16 +725,3 @@ def lock_owner(path: Path) -> str:
     except OSError:
         return ""
     return f" ({owner})" if owner else ""
-
-
-# Documents
-
-
-def read(path: Path | str, format: str | None = None, **options: Any) -> list[Document]:
-    """The documents of a file or folder; a format that is not named is detected.
-
-    `options`: those of the format, see docs/data.md. `nestree.data.formats.read` is the same as a stream.
-    """
-    from nestree.data import formats
-
-    return list(formats.read(path, format, **options))

@@ -347,7 +347,7 @@ def detect_content(path: Path) -> str | None:
     start = b""
     try:
         with open_file(path) as file:
-            while len(start) < SAMPLE_BYTES and (more := file.read1(SAMPLE_BYTES)):  # type: ignore[attr-defined]
+            while len(start) < SAMPLE_BYTES and (more := file.read1(SAMPLE_BYTES)):
                 start += more
     except DataError:  # of a file that is cut off, the beginning is enough
         if not start:

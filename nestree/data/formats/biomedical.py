@@ -28,7 +28,6 @@ A coordination, `<cons sem="(AND G#cell_type G#cell_type)">T and B cells</cons>`
 the `cons` in it have no type of their own.
 """
 
-import io
 import itertools
 import json
 import re
@@ -77,12 +76,11 @@ def read_bioc(path: Path, report: ConversionReport, *, label: str = "type") -> I
 
 
 def first_character(path: Path) -> bytes:
-    """The first character of a file that is not blank; standard input stays where it is."""
+    """The first character of a file that is not white space; of standard input, nothing is consumed."""
     with open_file(path) as file:
-        if path == STDIO and isinstance(file, io.BufferedReader) and isinstance(file.raw, GzipReader):
+        if path == STDIO and isinstance(file.raw, GzipReader):
             raise DataError("BioC from standard input must not be packed. Unpack it, such as with gunzip -c.")
-        start = file.peek(1024) if isinstance(file, io.BufferedReader) else b"<"
-    return start.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
+        return file.peek(1024).lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
 
 
 def load_bioc_xml(path: Path, report: ConversionReport) -> Iterator[tuple[str, Record]]:
