@@ -232,7 +232,7 @@ class Sentence(AttributeHints):
             last = j
 
     def phrase(self, entity: Entity) -> str:
-        """The text of the entity; if only words are known, they are joined by blanks."""
+        """The text of the entity; if only words are known, they are joined by spaces."""
         if self.text is None:
             return " ".join(self.words[entity.start : entity.end])
         return char_span(self, *entity.span).text
@@ -244,7 +244,7 @@ class Sentence(AttributeHints):
         return char_span(self, *entity.span)[:2]
 
     def with_text(self) -> "Sentence":
-        """The sentence itself if its text is known; otherwise a copy whose text joins the words by blanks."""
+        """The sentence itself if its text is known; otherwise a copy whose text joins the words by spaces."""
         if self.text is not None:
             return self
         offsets, start = [], 0

@@ -29,8 +29,8 @@ WIDENED = "widened to word boundaries"
 JOINED = "sentences joined around an entity"
 FRAGMENTS_JOINED = "fragments joined: the entity holds what is between them, too"
 TRIMMED = "spaces at the ends of an entity removed"
-BLANK = "dropped: an entity of blanks only"
-BLANK_HEAD = "dropped: a head of blanks only"
+BLANK = "dropped: an entity of white space only"
+BLANK_HEAD = "dropped: a head of white space only"
 OUTSIDE_BODY = "sentences outside of <TEXT> without entities left out"
 NARROWED = "narrowed: an entity begins or ends outside of all words"
 NO_WORD = "dropped: an entity that holds no word"
@@ -52,7 +52,7 @@ class Mention(NamedTuple):
     heads: Sequence[Span] = ()  # all words that may be the head, in characters
 
     def matches(self, text: str) -> bool:
-        """Whether the phrase, if there is one, is at these offsets of the text. Blanks count as equal."""
+        """Whether the phrase, if there is one, is at these offsets of the text. All white space is equal."""
         fragments = self.fragments or [(self.start, self.end)]
         actual = " ".join(text[max(0, start) : max(0, end)] for start, end in fragments)
         return not self.phrase or (self.end <= len(text) and actual.split() == self.phrase.split())
@@ -128,7 +128,7 @@ def align(
 
 
 def valid_mentions(annotated: AnnotatedText, report: ConversionReport) -> Iterator[Mention]:
-    """The mentions without spaces at their ends; those that are invalid or hold only blanks are counted."""
+    """The valid mentions, without spaces at their ends; invalid ones and those of white space only are counted."""
     text = annotated.text
     for mention in annotated.mentions:
         place = mention.place or annotated.place
@@ -231,7 +231,7 @@ def joined_boundaries(
 
 def count_fitting_styles(text: str, mention: Mention, report: ConversionReport) -> None:
     """Count the styles that separate more words than others, and do not cut this mention."""
-    start = 1 + max(text.rfind(blank, 0, mention.start) for blank in " \n\t")
+    start = 1 + max(text.rfind(space, 0, mention.start) for space in " \n\t")
     end = next((k for k in range(mention.end, len(text)) if text[k].isspace()), len(text))
     for style in ("ud", "split-hyphens"):
         pieces = split(text[start:end], style, "lines")
@@ -370,20 +370,20 @@ def has_surrogate_pairs(text: str) -> bool:
 
 
 class Token(NamedTuple):
-    """A token of spaCy or Prodigy: tokens and the blanks after them spell the whole text."""
+    """A token of spaCy or Prodigy: tokens and the spaces after them spell the whole text."""
 
     start: int
     end: int
-    blank: bool  # a single blank follows
+    space: bool  # a single space follows
     word: int | None  # the index of the word; None: text between words
 
 
 def tokens(text: str, words: Iterable[Span], report: ConversionReport) -> list[Token]:
-    """The words of a text, and what stands between them except single blanks.
+    """The words of a text, and what stands between them except single spaces.
 
-    Tokens that are neither words nor blanks are counted: readers of the file take them for words.
+    Tokens that are neither words nor white space are counted: readers of the file take them for words.
 
-    >>> [(token.start, token.end, token.blank, token.word)
+    >>> [(token.start, token.end, token.space, token.word)
     ...  for token in tokens("a b\\n\\nc", [(0, 1), (2, 3), (5, 6)], ConversionReport())]
     [(0, 1, True, 0), (2, 3, False, 1), (3, 5, False, None), (5, 6, False, 2)]
     """
@@ -395,7 +395,7 @@ def tokens(text: str, words: Iterable[Span], report: ConversionReport) -> list[T
             if not match[0].isspace():
                 report.note("characters that belong to no word written as words")
             if result and text[first] == " ":
-                result[-1] = result[-1]._replace(blank=True)
+                result[-1] = result[-1]._replace(space=True)
                 first += 1
             if first < last:
                 result.append(Token(first, last, False, None))

@@ -418,7 +418,7 @@ def parse_values(
     at = counted = 0
 
     def skip(character: str = "") -> bool:
-        """Go to what is not blank, and past this character, if it comes next."""
+        """Skip white space and then this character, if it comes next; return whether it does."""
         nonlocal at, line, counted
         while text[at : at + 1].isspace():
             at += 1

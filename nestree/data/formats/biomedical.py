@@ -58,7 +58,7 @@ FRAMES = {  # what a file begins with, has between documents, and ends with
 }
 HOLDERS = {"document", "passage", "sentence", "annotation", "relation"}  # elements that hold others
 NOT_IN_XML = re.compile("[\x00-\x08\x0e-\x1b\ufffe\uffff]")
-BLANKS_NOT_IN_XML = "[\x0b\x0c\x1c-\x1f]"
+SPACES_NOT_IN_XML = "[\x0b\x0c\x1c-\x1f]"
 LINE_ENDS = {"\r": "&#13;"}  # parsers make LF of CRLF
 COLLECTION_NOT_READ = "source, date, key and infons of a collection not read"
 
@@ -230,7 +230,7 @@ def write_bioc(
             return common.dump_json(record, place)
         change = "page breaks and the like written as line ends: XML cannot hold them, JSON (--write kind=json) can"
         text = bioc_to_xml("document", record)
-        text = common.replace_forbidden(text, BLANKS_NOT_IN_XML, change, report, by="\n")
+        text = common.replace_forbidden(text, SPACES_NOT_IN_XML, change, report, by="\n")
         if character := NOT_IN_XML.search(text):
             raise DataError(
                 f"{place}: XML cannot hold {character[0]!r}. Write BioC as JSON instead, with --write kind=json (in "
@@ -368,13 +368,13 @@ def write_pubtator(documents: Iterable[Document], path: Path, report: Conversion
 
 
 def format_pubtator_article(document: Document, id: str, report: ConversionReport) -> str:
-    """The lines of a document. Each further line break becomes one blank, so that offsets stay the same."""
+    """The lines of a document. Each further line break becomes a space, so that offsets stay the same."""
     original = document.text or ""
     title, *rest = re.split(r"[\r\n]", original, maxsplit=1)
     abstract = re.sub(r"[\r\n]", " ", "".join(rest))
     text = f"{title}\n{abstract}" if abstract else title
     if text != original:
-        report.note("line ends written as blanks: pubtator cannot hold them")
+        report.note("line ends written as spaces: pubtator cannot hold them")
     lines = [f"{id}|t|{title}", f"{id}|a|{abstract}"]
     for entity, start, end in common.entity_offsets(document):
         change = "labels changed: pubtator has no place for tabs and line ends in them"
@@ -389,7 +389,7 @@ def format_pubtator_article(document: Document, id: str, report: ConversionRepor
 # GENIA
 
 FIVE_TYPES = ("DNA", "RNA", "protein", "cell_line", "cell_type")
-BLANKS = str.maketrans("\t\r\n", "   ")
+TO_SPACES = str.maketrans("\t\r\n", "   ")
 
 
 def read_genia(
@@ -451,7 +451,7 @@ def parse_genia_file(path: Path, report: ConversionReport) -> Iterator[Annotated
     for kind, name, attributes, line in parse_events(path):
         if kind == "text":
             if sentence_depth:
-                text += name.translate(BLANKS)
+                text += name.translate(TO_SPACES)
             elif open_elements[-1:] == ["bibliomisc"]:
                 id += name
             elif name.strip() and open_elements[-1:] != ["articleinfo"]:

@@ -6,7 +6,7 @@ sentence. Nested entities stand in columns of their own, one per layer, or toget
     of      I-ORG  O                of      I-ORG
     Rome    I-ORG  B-GPE            Rome    I-ORG|B-GPE
 
-Columns are separated by a tab or, in a line without any, by blanks. Where a line has fewer tags than others of its
+Columns are separated by a tab or, in a line without any, by spaces. Where a line has fewer tags than others of its
 sentence, the missing ones are O.
 
 GUM, and other CoNLL-U with `Entity=` in its last column:

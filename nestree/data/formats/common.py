@@ -128,7 +128,7 @@ def parse_probability(score: Any, report: ConversionReport) -> float | None:
 
 
 def locate_words(words: Iterable[Any], text: str) -> tuple[Span, ...]:
-    """The offsets of words that follow each other in a text with only blanks between them."""
+    """The offsets of words that follow each other in a text with only white space between them."""
     offsets, at = [], 0
     for word in words:
         start = text.find(word, at) if isinstance(word, str) else -1

@@ -67,7 +67,7 @@ MAX_NAME_BYTES = 180  # of a file, without its ending
 def read_brat(path: Path, report: ConversionReport) -> Iterator[AnnotatedText]:
     """The documents of a folder (and the folders in it), or of one `.txt` or `.ann` file.
 
-    For text that is already one sentence a line and words between blanks, choose words="whitespace" and
+    For text that has one sentence a line and spaces between words, choose words="whitespace" and
     sentences="lines".
     """
     for text_path, ann_path, name in find_brat_files(path, report):
@@ -206,7 +206,7 @@ def format_brat_annotations(document: Document, report: ConversionReport) -> Ite
     """The entities of a document as lines without their numbers. brat cuts spans at line breaks into fragments."""
     text = document.text or ""
     for entity, start, end in common.entity_offsets(document):
-        warning = "labels changed: brat allows no blanks in them"
+        warning = "labels changed: brat allows no white space in them"
         label = common.replace_forbidden(entity.label, r"\s", warning, report)
         fragments = [part for part in re.finditer(r"[^\r\n]+", text[start:end]) if part[0].strip()]
         if not fragments:
