@@ -20,8 +20,8 @@ from nestree.errors import DataError, EmptySpanError, InputError, SpanRangeError
 
 Span = tuple[int, int]
 Item = TypeVar("Item")
-# Names that other libraries use, and ours.
-ATTRIBUTES_ELSEWHERE = {
+# What the attributes of other libraries are called here; for the messages of AttributeErrors.
+ATTRIBUTE_HINTS = {
     "Document": {
         "ents": "entities", "spans": "entities", "sents": "sentences", "tokens": "words", "trees": "tree",
         "labels": "entity.label of its entities", "to_df": "to_pandas()", "to_dataframe": "to_pandas()",
@@ -59,15 +59,15 @@ Context = tuple[tuple[str, ...], tuple[str, ...]]  # words of the document befor
 
 
 def missing_attribute(instance: Any, name: str) -> AttributeError:
-    """The error for an attribute that does not exist; names ours for what another library calls so."""
+    """The error for an attribute that does not exist; suggests ours if the name is that of another library."""
     kind = type(instance).__name__
-    near = ATTRIBUTES_ELSEWHERE.get(kind, {}).get(name)
-    hint = f"; use {near}" if near else ""
+    ours = ATTRIBUTE_HINTS.get(kind, {}).get(name)
+    hint = f"; use {ours}" if ours else ""
     return AttributeError(f"{kind} has no {name}{hint}", name=name, obj=instance)
 
 
 class AttributeHints:
-    """A base class whose errors name our attribute for what another library calls so."""
+    """A base class that suggests its own attribute for the name that another library uses."""
 
     __slots__ = ()
     if not TYPE_CHECKING:

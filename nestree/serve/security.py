@@ -107,7 +107,7 @@ class Guard:
             raise ApiError(403, "wrong_origin", message)
         if self.key is None or path in OPEN_PATHS or is_static(path):
             return
-        if not hmac.compare_digest(given_key(headers.get("authorization", "")), self.key):
+        if not hmac.compare_digest(parse_key(headers.get("authorization", "")), self.key):
             # A browser asks for a password if it opens a page, but not for the calls of a page, which ask themselves.
             scheme = "Basic" if "text/html" in headers.get("accept", "") else "Bearer"
             message = "This server needs its API key: send it as Authorization: Bearer KEY, or as Basic password."
@@ -118,10 +118,10 @@ def is_static(path: str) -> bool:
     return path == "/" or path.startswith("/static/")
 
 
-def given_key(authorization: str) -> bytes:
+def parse_key(authorization: str) -> bytes:
     """The key in the header Authorization; empty if there is none.
 
-    >>> given_key("Bearer abc"), given_key("Basic " + base64.b64encode(b"anyone:abc").decode())
+    >>> parse_key("Bearer abc"), parse_key("Basic " + base64.b64encode(b"anyone:abc").decode())
     (b'abc', b'abc')
     """
     scheme, _, value = authorization.partition(" ")

@@ -34,10 +34,11 @@ from nestree.data.io import (
 from nestree.errors import DataError, InputError, plural
 from nestree.types import Document
 
-FORMATS_ELSEWHERE = dict.fromkeys(("conll", "conll03", "iob", "iob2", "bio", "bioes"), "columns")
-FORMATS_ELSEWHERE |= {"conllu": "gum", "tsv": "csv", "json": "jsonl"}
-FORMATS_ELSEWHERE |= {"labelstudio": "label-studio", "docbin": "spacy", "txt": "text"}
-FORMATS_ELSEWHERE |= dict.fromkeys(("huggingface", "parquet", "arrow"), "datasets")
+# Other names of formats, for error messages.
+FORMAT_HINTS = dict.fromkeys(("conll", "conll03", "iob", "iob2", "bio", "bioes"), "columns")
+FORMAT_HINTS |= {"conllu": "gum", "tsv": "csv", "json": "jsonl"}
+FORMAT_HINTS |= {"labelstudio": "label-studio", "docbin": "spacy", "txt": "text"}
+FORMAT_HINTS |= dict.fromkeys(("huggingface", "parquet", "arrow"), "datasets")
 COMMONLY_WIDENED = 0.01  # of the entities: other words would fit better
 
 
@@ -193,7 +194,7 @@ def check_name(name: str, verb: str) -> None:
     """Raise if there is no such format to `read` or to `write`."""
     names = [key for key, format in FORMATS.items() if verb == "read" or format.writable]
     if name not in FORMATS:
-        near = FORMATS_ELSEWHERE.get(name) or next(iter(difflib.get_close_matches(name, names, 1, 0.7)), None)
+        near = FORMAT_HINTS.get(name) or next(iter(difflib.get_close_matches(name, names, 1, 0.7)), None)
         hint = f"Did you mean {near}? " if near in names else ""
         raise InputError(f"there is no format {name!r}. {hint}Choose one of {', '.join(names)}.")
     if name not in names:

@@ -230,7 +230,7 @@ def write_bioc(
             return common.dump_json(record, place)
         change = "page breaks and the like written as line ends: XML cannot hold them, JSON (--write kind=json) can"
         text = bioc_to_xml("document", record)
-        text = common.replace_forbidden(text, SPACES_NOT_IN_XML, change, report, by="\n")
+        text = common.replace_characters(text, SPACES_NOT_IN_XML, change, report, by="\n")
         if character := NOT_IN_XML.search(text):
             raise DataError(
                 f"{place}: XML cannot hold {character[0]!r}. Write BioC as JSON instead, with --write kind=json (in "
@@ -378,7 +378,7 @@ def format_pubtator_article(document: Document, id: str, report: ConversionRepor
     lines = [f"{id}|t|{title}", f"{id}|a|{abstract}"]
     for entity, start, end in common.entity_offsets(document):
         change = "labels changed: pubtator has no place for tabs and line ends in them"
-        label = common.replace_forbidden(entity.label, r"[\t\r\n]", change, report, by=" ")
+        label = common.replace_characters(entity.label, r"[\t\r\n]", change, report, by=" ")
         columns = [id, str(start), str(end), text[start:end], label, str(entity.extra.get("id", ""))]
         if entity.extra.get("mentions"):
             columns.append(str(entity.extra["mentions"]))

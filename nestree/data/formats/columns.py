@@ -200,7 +200,7 @@ def write_columns(
 
 def clean(text: str, kind: str, report: ConversionReport) -> str:
     change = f"{kind} changed: columns has no place for tabs and line ends in them"
-    return common.replace_forbidden(text, r"[\t\r\n]", change, report)
+    return common.replace_characters(text, r"[\t\r\n]", change, report)
 
 
 def encode_tags(sentence: Sentence, scheme: str, joined: bool, report: ConversionReport) -> Sequence[Iterable[str]]:

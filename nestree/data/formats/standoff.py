@@ -207,7 +207,7 @@ def format_brat_annotations(document: Document, report: ConversionReport) -> Ite
     text = document.text or ""
     for entity, start, end in common.entity_offsets(document):
         warning = "labels changed: brat allows no white space in them"
-        label = common.replace_forbidden(entity.label, r"\s", warning, report)
+        label = common.replace_characters(entity.label, r"\s", warning, report)
         fragments = [part for part in re.finditer(r"[^\r\n]+", text[start:end]) if part[0].strip()]
         if not fragments:
             report.note(BLANK)

@@ -112,7 +112,7 @@ def parse_questions(data: Record) -> list[Span]:
     questions = data.get("questions")
     if not common.is_list_of(questions, dict):
         return []  # a field of another program
-    spans = [(question.get("start"), question.get("end")) for question in questions]
+    spans = [(question.get("start"), question.get("end")) for question in questions or ()]
     if not all(type(start) is int and type(end) is int for start, end in spans):
         raise DataError(f"`questions` need `start` and `end` in characters: {questions!r:.60}.")
     return spans

@@ -117,7 +117,7 @@ def write_triplets(
 def format_sentence(sentence: Sentence, ends: str, report: ConversionReport) -> Iterator[str]:
     def clean(text: str, pattern: str, kind: str) -> str:
         change = f"{kind} changed: triplets has no place for spaces, | and line ends in them"
-        return common.replace_forbidden(text, pattern, change, report)
+        return common.replace_characters(text, pattern, change, report)
 
     yield " ".join(clean(word, r"[ \t\r\n]", "words") for word in sentence.words)
     tags = sentence.extra.get("pos")
