@@ -38,7 +38,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nestree.data.statistics import in_nesting
-from nestree.errors import DataError, InputError
+from nestree.errors import DataError, InputError, plural
 from nestree.types import AttributeHints, Entity, Sentence, Span, depths
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def check_alignment(gold: Sequence[Sentence], predicted: Sequence[Sentence]) -> 
         names, remedy = ("gold", "predicted"), "Score against the file that was predicted."
     n, first = len(shorter), longer[len(shorter)]
     raise DataError(
-        f"{names[0]} ends after {n} sentence{'' if n == 1 else 's'}, {names[1]} has {len(longer)}; the first that is "
+        f"{names[0]} ends after {plural(n, 'sentence')}, {names[1]} has {len(longer)}; the first that is "
         f"missing is {sentence_name(n + 1, first)}, {str(first)!r}. {remedy}"
     )
 

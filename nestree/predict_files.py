@@ -439,7 +439,7 @@ class ReadDocument(NamedTuple):
     is_text: bool  # without words
 
 
-Results = Iterable[tuple[ReadDocument, Document]]
+Result = tuple[ReadDocument, Document]  # with entities
 
 
 class Cluster(Protocol):
@@ -450,9 +450,7 @@ class Cluster(Protocol):
     def predict_whole_files(self, predictor: "FilePredictor", jobs: Sequence[Job], resume_log: ResumeLog) -> list[Job]:
         """Predict and write some of the files; returns the others."""
 
-    def stream(
-        self, predictor: "FilePredictor", items: Iterable[ReadDocument]
-    ) -> Iterator[tuple[ReadDocument, Document]]:
+    def stream(self, predictor: "FilePredictor", items: Iterable[ReadDocument]) -> Iterator[Result]:
         """Yield each item and its document with entities, in order."""
 
 
@@ -516,7 +514,7 @@ class FilePredictor:
                 self.predict_to_folder(log)
         return self.summary
 
-    def predict(self, jobs: Iterable[Job]) -> Iterator[tuple[ReadDocument, Document]]:
+    def predict(self, jobs: Iterable[Job]) -> Iterator[Result]:
         items = chain.from_iterable(map(self.read, jobs))
         return self.cluster.stream(self, items) if self.cluster else self.batcher.stream(items)
 
@@ -547,7 +545,7 @@ class FilePredictor:
             else:
                 todo.append(job)
 
-        def finish_next(results: Results) -> None:
+        def finish_next(results: Iterable[Result]) -> None:
             job = todo.popleft()
             log.check_folder()
             log.add(job.name, self.write_job(job, results))
@@ -595,7 +593,7 @@ class FilePredictor:
         place = f"{item.job.source}, document {item.number}{id}"
         self.reports[item.job].bad(DataError(f"{place}{description}"))
 
-    def write_job(self, job: Job, results: Results) -> LogEntry:
+    def write_job(self, job: Job, results: Iterable[Result]) -> LogEntry:
         """Write the output of a job in the folder; returns its entry for the log."""
         assert self.plan.folder is not None
         report, written = self.reports[job], []
@@ -610,7 +608,7 @@ class FilePredictor:
         self.finish(job)
         return {"source": self.signatures[job], "written": written, "skipped": report.skipped}
 
-    def write_files(self, job: Job, results: Results, folder: Path) -> list[str]:
+    def write_files(self, job: Job, results: Iterable[Result], folder: Path) -> list[str]:
         """The names of the files that were written."""
         assert self.plan.folder is not None
         target = folder / job.target.relative_to(self.plan.folder)
@@ -627,7 +625,7 @@ class FilePredictor:
         pairs.rmdir()
         return [(target.parent / path.name).relative_to(folder).as_posix() for path in files]
 
-    def write(self, results: Results, target: Path) -> None:
+    def write(self, results: Iterable[Result], target: Path) -> None:
         """Write documents. In JSON lines, the entities of texts count characters; with trees, they count words."""
         report, options, format = self.summary.write_report, self.options.write_options, self.plan.format
         documents = ((self.count_and_round(document), item.is_text) for item, document in results)

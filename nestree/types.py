@@ -154,9 +154,9 @@ class Sentence(AttributeHints):
     id: str | None = None
     complete: bool = True  # False: there may be entities that are not annotated
     extra: Mapping[str, Any] = field(default_factory=dict, compare=False)  # extra keys of its file
-    tree: Tree | None = field(default=None, compare=False)  # that a model predicted with the entities
+    tree: Tree | None = field(default=None, compare=False)  # predicted with the entities
     context: Context | None = field(default=None, compare=False, repr=False)  # for the encoder
-    forbidden: tuple[Span, ...] = ()  # that are known to be no entities, in an incomplete sentence
+    forbidden: tuple[Span, ...] = ()  # known not to be entities, in an incomplete sentence
 
     if TYPE_CHECKING:  # lists become tuples
 
@@ -347,7 +347,7 @@ class TextEntity(AttributeHints):
     scores: tuple[float | None, ...]  # the probability of each label
     head: CharSpan | None  # the head word
     depth: int  # how many entities enclose it
-    # Set for each entity, but no fields: `dataclasses.asdict` would follow the circle.
+    # Set by `text_entities`. They are not fields, because `dataclasses.asdict` would follow the cycle forever.
     parent: ClassVar["TextEntity | None"] = None  # the smallest entity that encloses it
     children: ClassVar["tuple[TextEntity, ...]"] = ()
 

@@ -68,7 +68,7 @@ class Passage(NamedTuple):
 
 @dataclass
 class AnnotatedText:
-    """A text with mentions and, if the file says so, its words and sentences: what format modules yield."""
+    """A text with mentions and, if the file has them, its words and sentences: what format modules yield."""
 
     text: str
     mentions: Iterable[Mention]
@@ -76,14 +76,14 @@ class AnnotatedText:
     id: str | None = None
     extra: dict[str, Any] = field(default_factory=dict)
     complete: bool = True
-    source: str = "the text"  # its name in messages
+    source: str = "the text"  # the name of the text in messages
     passages: Sequence[Passage] = ()
     body: Sequence[Span] = ()  # sentences without entities that begin outside of it are left out; (): none
     words: Sequence[Span] | None = None
-    starts: Iterable[int] | None = None  # the words that begin sentences, if `words` are given
-    entities: Sequence[Entity] = ()  # that count these words
+    starts: Iterable[int] | None = None  # the first word of each sentence, if `words` are given
+    entities: Sequence[Entity] = ()  # in these words
     sentence_ids: Sequence[Any] = ()  # used if there is one for each sentence
-    only_words: bool = False  # the text was made up of the words
+    only_words: bool = False  # the text was made by joining the words
     forbidden: Sequence[Span] = ()  # spans of characters that are no entities
 
 
@@ -97,7 +97,7 @@ def align(
     counted, and so is each mention that holds no word and is dropped. A head of one word becomes `head`; one of
     several becomes `heads`. Invalid mentions go through `report.bad`.
     """
-    report = report if report is not None else ConversionReport()
+    report = report or ConversionReport()
     text, place = annotated.text, annotated.place
     mentions = list(valid_mentions(annotated, report))
     if annotated.passages:
@@ -230,7 +230,7 @@ def joined_boundaries(
 
 
 def count_fitting_styles(text: str, mention: Mention, report: ConversionReport) -> None:
-    """Count the styles that separate more words than others, and do not cut this mention."""
+    """Count the finer word styles that have a word boundary at both ends of this mention."""
     start = 1 + max(text.rfind(space, 0, mention.start) for space in " \n\t")
     end = next((k for k in range(mention.end, len(text)) if text[k].isspace()), len(text))
     for style in ("ud", "split-hyphens"):

@@ -22,7 +22,7 @@ from nestree.serve.queue import PredictionQueue
 
 log = logging.getLogger(__name__)
 
-# Without the key: the page asks for it, load balancers have none, and Label Studio sends none with its events.
+# These need no key: the page asks for it, load balancers have none, and Label Studio sends none with its events.
 OPEN_PATHS = ("/", "/health", "/ready", "/favicon.ico", "/label-studio/webhook")
 CLIENT_CLOSED = 499  # in metrics, as nginx counts it
 SECURITY_HEADERS = {
@@ -52,7 +52,7 @@ class Guard:
             await self.app(scope, receive, send)
             return
         started, status = time.perf_counter(), 0
-        scope = {**scope, "path": scope["path"].rstrip("/") or "/"}  # not a redirect, which leaves TLS
+        scope = {**scope, "path": scope["path"].rstrip("/") or "/"}  # a redirect would lose https behind a proxy
 
         async def send_with_headers(message: Message) -> None:
             nonlocal status

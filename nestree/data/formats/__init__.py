@@ -93,7 +93,7 @@ def read(
     limits on what a file may cost to read (see nestree.data.io): longest_line, max_bytes, max_docbin_bytes,
     max_xml_depth, max_nesting.
     """
-    path, report = Path(path), report if report is not None else ConversionReport()
+    path, report = Path(path), report or ConversionReport()
     name = detect_format(path) if format is None else format
     limits = replace(current_limits.get(), **{key: chosen.pop(key) for key in LIMIT_NAMES if key in chosen})
     check_options(name, "read", chosen)
@@ -159,7 +159,7 @@ def write(
 
     What the format cannot hold is counted in `report`. The file is there when all of it is written, or not at all.
     """
-    path, report = Path(path), report if report is not None else ConversionReport()
+    path, report = Path(path), report or ConversionReport()
     name = detect_output_format(path) if format is None else format
     check_options(name, "write", chosen)
     with encoding_errors(path):

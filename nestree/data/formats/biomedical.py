@@ -8,7 +8,7 @@ BioC, XML or JSON: documents of passages, with annotations.
 
 Offsets count characters of the document. The label is the infon `type`; the others are kept. An annotation with
 several locations is one entity, from the first to the last. Its text is compared with the text at its offsets.
-Both forms become the same objects, those of the JSON, before they are read, and after they are made.
+XML is converted to and from the objects of the JSON form.
 
 PubTator: title, abstract and the annotations of both, a blank line after each document.
 
@@ -56,7 +56,7 @@ FRAMES = {  # what a file begins with, has between documents, and ends with
     "json": ('{"source": "", "date": "", "key": "", "infons": {}, "documents": [\n', ",\n", "\n]}\n"),
     "jsonl": ("", "\n", "\n"),
 }
-HOLDERS = {"document", "passage", "sentence", "annotation", "relation"}  # elements that hold others
+HOLDERS = {"document", "passage", "sentence", "annotation", "relation"}  # elements that contain others
 NOT_IN_XML = re.compile("[\x00-\x08\x0e-\x1b\ufffe\uffff]")
 SPACES_NOT_IN_XML = "[\x0b\x0c\x1c-\x1f]"
 LINE_ENDS = {"\r": "&#13;"}  # parsers make LF of CRLF
@@ -69,7 +69,7 @@ def read_bioc(path: Path, report: ConversionReport, *, label: str = "type") -> I
     Where a passage is given as sentences, these are kept. label: the infon that holds the labels.
     """
     load = load_bioc_json if first_character(path) in b"{[" else load_bioc_xml
-    with common.skip_bad(report):  # after what cannot be parsed, the rest of the file is lost
+    with common.skip_bad(report):  # the rest of a file after a syntax error is lost
         for place, document in load(path, report):
             with common.skip_bad(report, place):
                 yield bioc_to_annotated(document, label, report, place)
@@ -79,7 +79,7 @@ def first_character(path: Path) -> bytes:
     """The first character of a file that is not white space; of standard input, nothing is consumed."""
     with open_file(path) as file:
         if path == STDIO and isinstance(file.raw, GzipReader):
-            raise DataError("BioC from standard input must not be packed. Unpack it, such as with gunzip -c.")
+            raise DataError("BioC from standard input must not be compressed. Decompress it, such as with gunzip -c.")
         return file.peek(1024).lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
 
 

@@ -25,7 +25,7 @@ from nestree.errors import DataError
 from nestree.text import split, split_at_boundaries
 from nestree.types import Document, Entity, Sentence, Span, Tree, char_span, round_probability
 
-NOT_LABELS = {"", "true", "false", "yes", "no", "null", "none"}  # answers that are meant otherwise
+NOT_LABELS = {"", "true", "false", "yes", "no", "null", "none"}  # strings that are answers, but no labels
 Unit = Literal["words", "characters"]
 TREE_KEYS = {"spans", "arcs", "root", "probabilities"}
 ENTITY_KEYS = {"start", "end", "label", "head", "heads", "score"}

@@ -2,9 +2,9 @@
 
 Spans may nest and cross, `doc.ents` may not: spans are what is written. Scores stand where spaCy's own span
 categorizer puts them, in `doc.spans[key].attrs["scores"]`, heads beside them. Sentences are those of the document
-or, if it says nothing of them, found by rule. Tokens that are empty or white space are not words.
+or, if it has none, found by rule. Tokens that are empty or white space are not words.
 
-A file is read whole: a DocBin is packed as one. spaCy imports torch where it is installed.
+A file is read at once: a DocBin is one compressed block. spaCy imports torch where it is installed.
 """
 
 import sys
@@ -30,9 +30,9 @@ from nestree.data.io import (
 from nestree.errors import DataError
 from nestree.types import Document, Entity, Span
 
-# Bytes of memory that a document or a word of the longest document takes, and one item of the lists in a DocBin.
-OBJECT_BYTES = 512
+OBJECT_BYTES = 512  # of memory that a document takes, and a word of the longest document
 PART_BYTES = 2**18  # that are decompressed at once to count them
+# Bytes of memory that an item of a list in a DocBin takes.
 LIST_ITEM_BYTES = {"strings": 512, "cats": 64, "flags": 64, "span_groups": 64, "user_data": 64}
 
 
@@ -43,7 +43,7 @@ def read_spacy(
 
     key: which group of `doc.spans`, or "ents" for `doc.ents`; if it is not given, all groups or, in a document
     without any, `doc.ents`. heads: those that are written beside the spans, else from the dependency "parse" if
-    there is one: the word, punctuation aside, whose own head lies outside; "none": not from there.
+    there is one: the word, punctuation aside, whose own head lies outside; "none": only the former.
     """
     spacy = optional_import("spacy", "a DocBin", "spacy")
     data, number = read_bytes(path), 0

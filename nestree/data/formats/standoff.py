@@ -5,7 +5,7 @@ brat stand-off: a folder of `.txt` files, each with an `.ann` file of lines such
     T1	ORG 0 5;16 23	Duffy Company
 
 Offsets count characters, ends are exclusive, fragments are separated by semicolons. The text at the end of a line is
-compared with the text at these offsets. A difference is an error, because all other offsets would be wrong as well.
+compared with the text at these offsets. A difference is an error, because other offsets are then likely wrong, too.
 
 A table of entities, CSV or TSV, one entity a row. The texts of the documents are .txt files beside it.
 
@@ -148,9 +148,9 @@ def parse_brat_annotation(line: str, report: ConversionReport) -> Mention:
 def correct_brat_offsets(
     text: str, mentions: list[Mention], path: Path, report: ConversionReport
 ) -> tuple[str, list[Mention]]:
-    """The text and its mentions, where offsets may count line ends and a byte order mark in other ways than the text.
+    """The text and its mentions with corrected offsets, if these count line ends or a byte order mark differently.
 
-    The first way in which all mentions fit is taken.
+    The first way of counting that fits all mentions is used.
     """
     with open_file(path) as file:
         has_mark = file.read(len(BOM_UTF8)) == BOM_UTF8

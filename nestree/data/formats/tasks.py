@@ -14,7 +14,7 @@ annotator keeps, relabels or deletes them: questions that are not among the anno
 else stays open.
 
 Offsets count characters. Old versions counted UTF-16 units, of which an emoji has two, or CRLF as one character.
-Regions repeat their text, so such offsets are noticed, corrected and counted.
+Regions repeat their text, so such offsets are detected, corrected and counted.
 
 doccano: one text a line with its spans, under one of three keys, as triples or as objects.
 
