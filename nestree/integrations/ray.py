@@ -36,21 +36,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from nestree.pipeline import Group, Pipeline
-    from nestree.predict_files import (
-        FilePredictOptions,
-        FilePredictor,
-        Job,
-        JobPlan,
-        ReadDocument,
-        Result,
-        ResumeLog,
-        Summary,
-    )
+    from nestree.predict_files import FilePredictOptions, FilePredictor, Job, JobPlan, ReadDocument, ResumeLog, Summary
 
 MAX_DEATHS = 3  # of the actors that predict a document, until it is skipped
 QUEUED_PER_WORKER = 2  # tasks: one runs, one waits
 BUFFERED_PER_WORKER = 4  # buffers of documents that are read and not yet written
-START_SECONDS = 600.0  # until the first worker must be ready
+START_SECONDS = 600.0  # to wait for a worker that is ready
 CONNECT_SECONDS = 10.0
 POLL_SECONDS = 5.0  # between two checks that the cluster is alive
 HEAD_SECONDS = 30.0  # without an answer of the head node, which may be restarting; Ray itself gives up after 60
@@ -122,9 +113,8 @@ class Recognize:
             return Document((Sentence(tuple(words)),))
 
         def handle_error(row: int, error: Exception) -> None:
-            errors[row] = as_arrow(
-                str(error) if isinstance(error, NestreeError) else f"{type(error).__name__}: {error}"
-            )
+            message = str(error) if isinstance(error, NestreeError) else f"{type(error).__name__}: {error}"
+            errors[row] = as_arrow(message)
 
         batcher = Batcher(self.pipeline, to_document, self.options, handle_error, batch_words=self.batch_words)
         for row, document in batcher.stream(range(len(values))):
@@ -247,9 +237,7 @@ class Worker:
         owner: str,
     ) -> None:
         if version != __version__:
-            raise InputError(
-                f"a worker has nestree {__version__}, and this machine {version}. Install the same version."
-            )
+            raise InputError(f"a worker has nestree {__version__}, this machine {version}. Install the same version.")
         self.pipeline = load_on_worker(model, device, options.predict_options.max_sentence_words)
         self.plan, self.options, self.limits, self.owner = plan, options, limits, owner
         if Path(directory).is_dir():
@@ -498,7 +486,9 @@ class Cluster:
                         predictor.add_summary(job, result[1])
                         done.add(job)
 
-    def stream(self, predictor: "FilePredictor", items: "Iterable[ReadDocument]") -> "Iterator[Result]":
+    def stream(
+        self, predictor: "FilePredictor", items: "Iterable[ReadDocument]"
+    ) -> "Iterator[tuple[ReadDocument, Document]]":
         """Yield each item and its document with entities, in order."""
         from nestree.pipeline import count_words
 
@@ -692,9 +682,7 @@ def connect_error(address: str, message: str) -> InputError:
     versions = re.findall(r"(Ray|Python): (\S+)", message)
     if "ersion mismatch" in message and len(versions) == 4:
         cluster, here = (" and ".join(map(" ".join, pair)) for pair in (versions[:2], versions[2:]))
-        return InputError(
-            f"the cluster at {address} runs {cluster}, and this machine {here}. Install the same versions."
-        )
+        return InputError(f"the cluster at {address} runs {cluster}, this machine {here}. Install the same versions.")
     if "AuthToken" in message or "Unauthenticated" in message:
         return InputError(
             f"the cluster at {address} wants a token. Copy ~/.ray/auth_token from its head to this machine, if it is "

@@ -26,18 +26,14 @@ from nestree.data.io import (
 )
 from nestree.errors import DataError, InputError
 
-MAX_WHOLE_BYTES = 10_000_000  # of a file that is one document; its words take some 70 times as much memory
-PART_BYTES = 1_000_000  # of a part of a larger file, about
+LONGEST = 10_000_000  # bytes of a file that is one document; its words take some 70 times as much memory
+PART_BYTES = 1_000_000  # of a part of a longer file, about
 TEXT_SUFFIXES = (".txt", ".txt.gz")
 PARAGRAPH_BREAK = re.compile(rb"\n[ \t\r]*\n")
 
 
 def read_text(
-    path: Path,
-    report: ConversionReport,
-    *,
-    documents: Literal["files", "lines"] = "files",
-    longest: int = MAX_WHOLE_BYTES,
+    path: Path, report: ConversionReport, *, documents: Literal["files", "lines"] = "files", longest: int = LONGEST
 ) -> Iterator[AnnotatedText]:
     """The text of a file, or of all .txt files in a folder and the folders in it.
 
