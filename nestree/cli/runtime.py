@@ -512,7 +512,7 @@ class ProgressDisplay(AbstractContextManager[Any]):
 
 
 class TrainingProgress(ProgressDisplay):
-    """Callbacks of training: a line for each note, and for each epoch or, of many, for each of about thirty."""
+    """Callbacks of training: a line for each note and each epoch; of many epochs, for about MAX_EPOCH_LINES."""
 
     def __init__(self) -> None:
         super().__init__(delay=0)

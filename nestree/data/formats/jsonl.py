@@ -100,7 +100,7 @@ def group_sentences(items: Iterable[Item], report: ConversionReport) -> Iterator
 
 
 def continues(record: Record, last: Record) -> bool:
-    """Does this line belong to the document of the last one?"""
+    """Whether this line belongs to the document of the last one."""
     if record.get("continues") is not None:
         return bool(record["continues"])
     return record.get("doc_id") is not None and record["doc_id"] == last.get("doc_id")
@@ -250,7 +250,7 @@ def parse_text(record: Record, report: ConversionReport) -> AnnotatedText:
 
 
 def from_text_record(record: Record, words: str, sentences: str) -> Document:
-    """The document of `Document.to_dict`. Offsets stay: entities and heads begin and end with words."""
+    """The inverse of `Document.to_dict`: text is split such that all entities and heads begin and end with words."""
     with common.locate_errors(place := "this document"):
         annotated = parse_text(record, ConversionReport(place=place))
     mentions = annotated.mentions = list(annotated.mentions)
@@ -311,7 +311,7 @@ def write_jsonl(documents: Iterable[Document], path: Path, report: ConversionRep
 
 
 def write_mixed(documents: Iterable[tuple[Document, str]], path: Path) -> None:
-    """Each document comes with how it is written: by "words" or by "characters"; without sentences, by "characters"."""
+    """Write documents, each by "words" or by "characters"; those without sentences are written by "characters"."""
     last: Record = {}
     with atomic_writer(path) as file:
         for count, (document, by) in enumerate(documents, 1):

@@ -13,10 +13,10 @@ A table of entities, CSV or TSV, one entity a row. The texts of the documents ar
     a,0,0,19,leaders of the army,person,0.9,leaders,0-7,0,
     a,1,11,19,the army,organization,0.78,army,15-19,1,0
 
-Written are these columns: `entity` numbers the entities of a document from 0, `parent` is the number of the smallest
-entity around it, and `head_spans` such as 4-8,17-21 are all words that may be the head. A span that is annotated
-several times has a row for each. Read are also the columns of BioNNE: `document_id`, `text`, `entity_type`, and `spans`
-such as 10-14,20-25. Offsets count characters, ends are exclusive.
+`entity` numbers the entities of a document from 0, `parent` is the number of the smallest entity around it, and
+`head_spans` such as 4-8,17-21 are all words that may be the head. A span that is annotated several times has a row for
+each. The columns of BioNNE are read, too: `document_id`, `text`, `entity_type`, and `spans` such as 10-14,20-25.
+Offsets count characters, ends are exclusive.
 
 ACE 2004 and 2005: per document a text, NAME.sgm, and its annotation, NAME.apf.xml.
 

@@ -1,4 +1,4 @@
-"""Three lines a sentence, or two, and a blank one:
+"""Two or three lines for each sentence, and a blank line:
 
     Mount Rainier is in Washington
     NNP NNP VBZ IN NNP
