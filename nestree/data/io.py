@@ -573,8 +573,7 @@ def write_error(path: Path, why: OSError) -> DataError:
         errno.EACCES: "Choose another place, or get the right to write there",
         errno.ENOENT: "Choose another place: no folder can be made there",
         errno.ENOSPC: "Make room, or choose another place",
-        errno.EEXIST: (no_folder := "Choose another place: one of its folders is a file"),
-        errno.ENOTDIR: no_folder,
+        **dict.fromkeys((errno.EEXIST, errno.ENOTDIR), "Choose another place: one of its folders is a file"),
     }.get(why.errno or 0, "Choose another place")
     meant = Path(*(part for part in path.parts if not (part[:1] == "." and part.endswith(TEMPORARY))))
     return DataError(f"{meant} cannot be written: {why.strerror or why}. {remedy}.")
