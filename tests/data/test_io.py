@@ -68,7 +68,7 @@ def test_lines_have_numbers_and_progress_is_reported(tmp_path):
         (gzip.compress(b"one\n", mtime=0)[:-6] + b"wrong!", "cannot be decompressed"),
         (b"\x1f\x8bnot gzip", "cannot be decompressed"),
         *((pack(b"one\n"), "a.txt is a compressed file .* Decompress it") for pack in (bz2.compress, lzma.compress)),
-        (b"PK\x03\x04" + bytes(30), "a.txt is a compressed file or an office document, .* only gzip is read"),
+        (b"PK\x03\x04" + bytes(30), "a.txt is a compressed file or an office document; .* only gzip is read"),
     ],
 )
 def test_bytes_that_cannot_be_read(tmp_path, data, expected):
