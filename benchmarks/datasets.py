@@ -90,10 +90,7 @@ def make_proxies(shared: Path) -> Iterator[tuple[str, Parts]]:
     yield "genia-fine", {part: articles[first:last] for part, (first, last) in cuts}
     for source in ("genia", "litbank", "gum_open"):
         parts = {part: list(formats.read(shared / source / f"{part}.jsonl.gz")) for part in PARTS}
-        yield (
-            f"{source.removesuffix('_open')}-fifth",
-            {**parts, "train": keep_sentences(parts["train"], 1, 5)},
-        )
+        yield f"{source.removesuffix('_open')}-fifth", {**parts, "train": keep_sentences(parts["train"], 1, 5)}
     fine = {part: [with_fine_labels(document) for document in parts[part]] for part in PARTS}
     yield "gum-fine", {**fine, "train": keep_sentences(fine["train"], 2, 5)}
     with_parts = {part: [with_named_parts(document) for document in parts[part]] for part in PARTS}
@@ -140,36 +137,11 @@ NAMED = {
     "object": "PRODUCT",
     "time": "DATE",
 }
-MONTHS = [
-    "January",
-    "February",
-    "March",
-    "April",
-    "May",
-    "June",
-    "July",
-    "August",
-    "September",
-    "October",
-    "November",
-    "December",
-]
-DAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
+MONTHS = "January February March April May June July August September October November December".split()
+DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
 WORDS = {  # label: words that have it wherever they stand in a name, a time or a number
     "HON": {"Mr", "Mr.", "Mrs", "Mrs.", "Ms", "Ms.", "Dr", "Dr.", "Sir", "Prof.", "Senator", "President", "Justice"},
-    "CORPJARGON": {
-        "Inc",
-        "Inc.",
-        "Corp",
-        "Corp.",
-        "Co.",
-        "Company",
-        "Corporation",
-        "Ltd",
-        "Ltd.",
-        "Group",
-        "Foundation",
-    },
+    "CORPJARGON": set("Inc Inc. Corp Corp. Co. Company Corporation Ltd Ltd. Group Foundation".split()),
     "ORGEDU": {"University", "College", "School", "Institute", "Academy"},
     "GOVERNMENT": {"Court", "Senate", "Congress", "House", "Parliament", "Government", "Department", "Ministry"},
     "MONTH": set(MONTHS),

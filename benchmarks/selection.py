@@ -152,10 +152,7 @@ def run_all(
                 else:
                     result["rows"].append(row)
                     f1 = f"test F1 {row['f1']:.2f}, {row['seconds']:.0f} s"
-                    print(
-                        f"{time.time() - started:5.0f} s  {name} {row['words']:,} words: {f1}",
-                        file=sys.stderr,
-                    )
+                    print(f"{time.time() - started:5.0f} s  {name} {row['words']:,} words: {f1}", file=sys.stderr)
                 new = True
             for name in ended:
                 process = running.pop(name)
@@ -165,10 +162,7 @@ def run_all(
                 store(result, out)
             if time.time() - printed > PROGRESS_SECONDS:
                 printed = time.time()
-                print(
-                    f"{printed - started:5.0f} s  {len(running)} running, {len(waiting)} waiting",
-                    file=sys.stderr,
-                )
+                print(f"{printed - started:5.0f} s  {len(running)} running, {len(waiting)} waiting", file=sys.stderr)
             if deadline is not None and time.time() > deadline:
                 print(f"out of time: {', '.join([*running, *(one.name for one in waiting)])}", file=sys.stderr)
                 break
@@ -292,12 +286,7 @@ def costs_after(row: Row, words: int, decisions: int, **picked: list[Any]) -> Ro
 
 
 def annotate(
-    pipeline: Pipeline,
-    gold: Sequence[Sentence],
-    whole: set[int],
-    wanted: int,
-    row: Row,
-    simulation: Simulation,
+    pipeline: Pipeline, gold: Sequence[Sentence], whole: set[int], wanted: int, row: Row, simulation: Simulation
 ) -> Row:
     """Add whole sentences of up to `wanted` words; returns what they cost."""
     strategy, _, extra_words = simulation.strategy.partition("@")
@@ -345,12 +334,7 @@ def review(
 
 
 def ask(
-    pipeline: Pipeline,
-    gold: Sequence[Sentence],
-    whole: set[int],
-    answers: dict[int, Sentence],
-    wanted: int,
-    row: Row,
+    pipeline: Pipeline, gold: Sequence[Sentence], whole: set[int], answers: dict[int, Sentence], wanted: int, row: Row
 ) -> Row:
     """Ask about single spans: as many as `wanted` words have entities; returns what the answers cost."""
     density = sum(len(gold[k].entities) for k in whole) / sum(len(gold[k].words) for k in whole)

@@ -52,12 +52,7 @@ class Recognizer(nn.Module):
     words: tuple[str, ...] | None = None  # that have static vectors
 
     def __init__(
-        self,
-        settings: Settings,
-        labels: Sequence[str] = (),
-        encoder: str | Path = "",
-        *,
-        pretrained: bool = True,
+        self, settings: Settings, labels: Sequence[str] = (), encoder: str | Path = "", *, pretrained: bool = True
     ):
         """`encoder`: a folder or hub name; not `pretrained`: a folder of `save_encoder`, weights uninitialized."""
         super().__init__()

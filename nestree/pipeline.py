@@ -23,18 +23,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from itertools import accumulate, islice, pairwise, zip_longest
 from pathlib import Path
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Generic,
-    Literal,
-    NamedTuple,
-    NoReturn,
-    TypedDict,
-    TypeVar,
-    Unpack,
-    overload,
-)
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, NoReturn, TypedDict, TypeVar, Unpack, overload
 
 import torch
 
@@ -386,10 +375,7 @@ class Pipeline:
         return Document(tuple(sentences), text)
 
     def prepare(
-        self,
-        text: str,
-        known: Iterable[Sequence[Any]] | None = None,
-        forbidden: Iterable[Sequence[Any]] | None = None,
+        self, text: str, known: Iterable[Sequence[Any]] | None = None, forbidden: Iterable[Sequence[Any]] | None = None
     ) -> tuple[Document, dict[int, SentenceConstraints]]:
         """The document of a text, without entities, and the constraints of its sentences by their indices."""
         known_spans = parse_char_spans(known, "known", text, self.model.labels)
@@ -749,10 +735,7 @@ def predict_windows(
 
 
 def merge_windows(
-    window_entities: Sequence[Sequence[Entity]],
-    spans: Sequence[Span],
-    may_cross: bool,
-    known: Collection[Span] = (),
+    window_entities: Sequence[Sequence[Entity]], spans: Sequence[Span], may_cross: bool, known: Collection[Span] = ()
 ) -> tuple[Entity, ...]:
     """The entities of a sentence from those of its windows.
 

@@ -36,15 +36,7 @@ from nestree.nn.scorers import Scores
 from nestree.treecrf import Trees
 from nestree.types import Entity, Tree, unchecked_entity
 
-__all__ = [
-    "UNIT_TEMPERATURES",
-    "DecodedBatch",
-    "Prediction",
-    "Temperatures",
-    "decode",
-    "decode_batch",
-    "predictions",
-]
+__all__ = ["UNIT_TEMPERATURES", "DecodedBatch", "Prediction", "Temperatures", "decode", "decode_batch", "predictions"]
 
 
 class DecodedBatch(NamedTuple):

@@ -79,10 +79,7 @@ class CharSpan(NamedTuple):
 
 
 def parse_char_spans(
-    values: Iterable[Sequence[Any]] | None,
-    kind: Literal["known", "forbidden"],
-    text: str,
-    labels: Sequence[str],
+    values: Iterable[Sequence[Any]] | None, kind: Literal["known", "forbidden"], text: str, labels: Sequence[str]
 ) -> list[CharSpan]:
     """Known spans from (start, end), (start, end, label) or (start, end, label, head); forbidden ones have no head."""
     fields = ("start", "end", "label", "head")[: 4 if kind == "known" else 3]

@@ -200,12 +200,7 @@ class SubwordTokenizer:
         )
 
     def add_context(
-        self,
-        contexts: Sequence[Context],
-        rows: np.ndarray,
-        starts: np.ndarray,
-        sizes: np.ndarray,
-        offset: int,
+        self, contexts: Sequence[Context], rows: np.ndarray, starts: np.ndarray, sizes: np.ndarray, offset: int
     ) -> np.ndarray:
         """Set the ranges [W, 5] of the context of these rows; the subwords of it, in a pool from `offset` on.
 
@@ -266,11 +261,7 @@ def cut_windows(posts: np.ndarray, words: np.ndarray, room: int) -> tuple[np.nda
     """
     ends = np.cumsum(words)
     if (posts[ends] - posts[ends - words] <= room).all():
-        return (
-            np.ones(len(words), np.int64),
-            np.array([ends - words, ends]).T,
-            np.arange(len(words)).repeat(words),
-        )
+        return np.ones(len(words), np.int64), np.array([ends - words, ends]).T, np.arange(len(words)).repeat(words)
     spans: list[tuple[int, int]] = []
     counts, window_of = [], np.zeros(len(posts) - 1, dtype=np.int64)
     for start, last in zip((ends - words).tolist(), ends.tolist(), strict=True):

@@ -32,14 +32,7 @@ from nestree.treecrf.numba_kernels.inside import (
 from nestree.treecrf.numba_kernels.outside import OutsideChart, plain_kernel, sum_kernel
 from nestree.treecrf.numba_kernels.simd import LN2, SIMD_SLACK
 from nestree.treecrf.numba_kernels.viterbi import BestTrees, Workspace, plain_viterbi_kernel, viterbi_kernel
-from nestree.treecrf.potentials import (
-    IMPOSSIBLE,
-    AnyPotentials,
-    PlainPotentials,
-    Potentials,
-    check_values,
-    span_cells,
-)
+from nestree.treecrf.potentials import IMPOSSIBLE, AnyPotentials, PlainPotentials, Potentials, check_values, span_cells
 from nestree.treecrf.trees import Trees
 
 ASYNC_CHECKS = False

@@ -314,8 +314,7 @@ def log_inside(cells, scores, b, n):
                 total = 0.0 if width == 1 else -math.inf
                 for k in range(i + 1, j):
                     total = logaddexp(
-                        total,
-                        child_item(cells, scores, b, n, i, k, h) + child_item(cells, scores, b, n, k, j, h),
+                        total, child_item(cells, scores, b, n, i, k, h) + child_item(cells, scores, b, n, k, j, h)
                     )
                 cells[at + h] = own_log_score(scores, b, i, j, h) + total
             # ATTACH: hooked(i, j, p) = logsumexp over h in (i, j) of headed(i, j, h) + arc(p, h)

@@ -211,11 +211,7 @@ class Code:
         return self.builder.sext(parts[0], ir.IntType(64)) if parts[0].type == ir.IntType(32) else parts[0]
 
     def reduce_row(
-        self,
-        width: Value,
-        identity: Value,
-        combine: Callable[[Value, Value], Value],
-        of: Callable[[Value], Value],
+        self, width: Value, identity: Value, combine: Callable[[Value, Value], Value], of: Callable[[Value], Value]
     ) -> Value:
         """Combine of(x) for all registers x of a row; `identity` changes nothing when it is combined."""
         result = self.variable(identity)
@@ -384,10 +380,7 @@ def max_of_sums(code, a, a_at, b, b_at, count):
     """The largest a[t] + b[t], of integers."""
     none = code.constant(2 * ZERO_EXPONENT, code.int_vector)
     return code.reduce_row(
-        count,
-        none,
-        code.maximum_int,
-        lambda t: code.builder.add(code.load(a, a_at, t), code.load(b, b_at, t)),
+        count, none, code.maximum_int, lambda t: code.builder.add(code.load(a, a_at, t), code.load(b, b_at, t))
     )
 
 
