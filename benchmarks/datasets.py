@@ -137,11 +137,16 @@ NAMED = {
     "object": "PRODUCT",
     "time": "DATE",
 }
-MONTHS = "January February March April May June July August September October November December".split()
-DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
+MONTHS = [
+    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
+    "December",
+]  # fmt: skip
+DAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
 WORDS = {  # label: words that have it wherever they stand in a name, a time or a number
     "HON": {"Mr", "Mr.", "Mrs", "Mrs.", "Ms", "Ms.", "Dr", "Dr.", "Sir", "Prof.", "Senator", "President", "Justice"},
-    "CORPJARGON": set("Inc Inc. Corp Corp. Co. Company Corporation Ltd Ltd. Group Foundation".split()),
+    "CORPJARGON": {
+        "Inc", "Inc.", "Corp", "Corp.", "Co.", "Company", "Corporation", "Ltd", "Ltd.", "Group", "Foundation",
+    },
     "ORGEDU": {"University", "College", "School", "Institute", "Academy"},
     "GOVERNMENT": {"Court", "Senate", "Congress", "House", "Parliament", "Government", "Department", "Ministry"},
     "MONTH": set(MONTHS),
@@ -149,7 +154,7 @@ WORDS = {  # label: words that have it wherever they stand in a name, a time or 
     "REL": {"last", "next", "this", "ago", "later", "earlier", "past", "recent", "recently", "before", "after"},
     "QUAL": {"about", "around", "approximately", "over", "nearly", "almost", "roughly", "least"},
     "DIRECTION": {"North", "South", "East", "West", "New", "Northern", "Southern", "Eastern", "Western", "Central"},
-}
+}  # fmt: skip
 TIME_UNITS = re.compile(r"(second|minute|hour|day|week|month|year|decade|century|centurie|yr|min)s?$")
 MEASURES = re.compile(r"(km|mile|meter|metre|foot|feet|inche?|pound|kg|gram|ton|acre|degree|dollar|euro|percent|%)s?$")
 NATIONALITY = re.compile(r"[A-Z][a-z]+(ian|ese|ish|can|ean|rench|utch|reek|erman)s?$")
