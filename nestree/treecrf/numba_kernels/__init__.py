@@ -153,11 +153,11 @@ def sums(scores: Any, sizes: np.ndarray, marginals: Any) -> tuple[Tensor, list[C
 
 def plain_sums(span: np.ndarray, sizes: np.ndarray, marginals: np.ndarray) -> tuple[Tensor, PlainChart]:
     """log Z [batch] and the chart; writes the marginals unless that array is empty."""
-    log_z, above = buffer(len(sizes)), buffer(*marginals.shape)
+    log_z, outside_own = buffer(len(sizes)), buffer(*marginals.shape)
     chart = PlainChart(sizes, *(buffer(*span.shape) for _ in range(4)))
 
     def work(queue: WorkQueue, _: int) -> None:
-        plain_kernel(queue, chart, span, log_z, above, marginals, scratch_rows(span.shape[1], np.float64))
+        plain_kernel(queue, chart, span, log_z, outside_own, marginals, scratch_rows(span.shape[1], np.float64))
 
     run(plan_threads(sizes, 3), sizes, 1, work)
     return torch.from_numpy(log_z.astype(span.dtype)), chart
@@ -179,7 +179,7 @@ def inside_buffers(number: Any, logs: bool, n: int, sentences: np.ndarray, lengt
         *[None] * 4,  # n, pitch, span and head
         cells=buffer(slots, posts * posts * (n + SIMD_SLACK) + PAD, dtype=number),
         exponents=buffer(k, posts * posts + PAD, dtype=integer),
-        under=buffer(k, posts * posts + PAD, dtype=integer),
+        minus_base=buffer(k, posts * posts + PAD, dtype=integer),
         own=buffer(k, posts, posts + SIMD_SLACK),
         has_zero=buffer(k, posts, posts, dtype=bool),
         lend=buffer(k, posts, posts + SIMD_SLACK),
@@ -194,9 +194,9 @@ def inside_buffers(number: Any, logs: bool, n: int, sentences: np.ndarray, lengt
 def outside_buffers(number: Any, n: int, slots: int, arcs: bool) -> OutsideChart:
     posts, rows = n + 1, (n + 1) * (n + 1) * (n + SIMD_SLACK) + PAD
     return OutsideChart(
-        above=buffer(slots, rows, dtype=number),
-        hooks=buffer(slots, rows, dtype=number),
-        headed=buffer(slots, n * n * posts + PAD if arcs else 0, dtype=number),
+        headed=buffer(slots, rows, dtype=number),
+        hooked=buffer(slots, rows, dtype=number),
+        inside_headed=buffer(slots, n * n * posts + PAD if arcs else 0, dtype=number),
         span=buffer(slots, posts, posts, dtype=number),
         inherit=buffer(slots, posts, posts, dtype=number),
         arc=buffer(slots, n * (n + SIMD_SLACK) + PAD, dtype=number),
