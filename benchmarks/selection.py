@@ -50,7 +50,7 @@ from nestree.data import formats
 from nestree.evaluation import evaluate
 from nestree.nn.devices import select_device
 from nestree.pipeline import Pipeline, PredictOptions, predict
-from nestree.training.experiment import data_files
+from nestree.training.dataset import part_files
 from nestree.types import Document, Entity, Sentence
 
 BUDGETS = (4_000, 8_000, 16_000, 32_000, 64_000)
@@ -188,7 +188,7 @@ def execute(simulation: Simulation, rows: Any) -> None:
 
 def simulate(simulation: Simulation) -> Iterable[Row]:
     """The rows of the rounds that are not done yet."""
-    parts = {part: list(formats.read(path)) for part, path in data_files(simulation.data).items()}
+    parts = {part: list(formats.read(path)) for part, path in part_files(simulation.data).items()}
     gold = [replace(s, id=str(k)) for k, s in enumerate(s for d in parts["train"] for s in d.sentences)]
     test = [sentence for document in parts["test"] for sentence in document.sentences]
     dev = cut([s for d in parts["dev"] for s in d.sentences], DEV_WORDS, simulation.seed)
@@ -320,11 +320,11 @@ def review(
     pool = [replace(s, entities=()) for k, s in enumerate(gold) if k not in whole and k not in answers]
     found = select(pool, model=pipeline, budget=wanted, seed=simulation.seed)
     sentences = [sentence for document in found.documents for sentence in document.sentences]
-    measured = acquisition.measure_uncertainty(pipeline, sentences, PredictOptions(doubts=sys.maxsize))
+    measured = acquisition.measure_uncertainty(pipeline, sentences, PredictOptions(margins=sys.maxsize))
     picked, decisions = [], 0
     for predicted, prediction in zip(sentences, measured, strict=True):
         number = int(predicted.id or 0)
-        spans = {(doubt.start, doubt.end) for doubt in prediction.doubts if doubt.margin < most}
+        spans = {(span.start, span.end) for span in prediction.margins if span.margin < most}
         entities = [e for e in gold[number].entities if e.span in spans]
         decisions += len(spans) + len(entities) - len({e.span for e in entities})  # one for each label
         entities += [replace(e, score=None) for e in predicted.entities if e.span not in spans]

@@ -39,7 +39,7 @@ from nestree.decoding.constraints import (
     describe,
     parse_char_spans,
 )
-from nestree.decoding.uncertainty import span_doubts, uncertainty
+from nestree.decoding.uncertainty import smallest_margins, uncertainty
 from nestree.errors import ChartMemoryError, DataError, InputError, NestreeError
 from nestree.model import OnnxRecognizer, Recognizer, autocast, eval_mode
 from nestree.model_card import label_descriptions
@@ -77,7 +77,7 @@ class PredictOptions(NamedTuple):
     max_sentence_words: int = MAX_SENTENCE_WORDS
     label_thresholds: Mapping[str, float] | None = None  # lowest probability; other labels are left out
     uncertainty: str | None = None  # a criterion of decoding.uncertainty, instead of entities
-    doubts: int = 0  # spans in doubt, instead of entities
+    margins: int = 0  # this many spans with the smallest margins, instead of entities
     means: bool = False  # with the mean of the vectors of the words
 
 
@@ -880,7 +880,7 @@ class BatchJob:
         return [prediction for half in halves for prediction in half.run()]
 
     def decode(self, scores: Scores) -> list[Prediction]:
-        if self.options.uncertainty or self.options.doubts or self.options.means:
+        if self.options.uncertainty or self.options.margins or self.options.means:
             return self.measure_uncertainty(scores)
         known, forbidden = zip(*(window.constraints for window in self.windows), strict=True)
         constraints, options = Constraints(known, forbidden), self.options
@@ -898,13 +898,13 @@ class BatchJob:
         """How unsure the model is of each sentence."""
         model, options, count = self.model, self.options, len(self.windows)
         settings = options.settings or model.settings
-        values, doubts = [0.0] * count, [[]] * count  # type: ignore[var-annotated]
+        values, margins = [0.0] * count, [[]] * count  # type: ignore[var-annotated]
         if options.uncertainty:
             values = uncertainty(scores, settings, model.temperatures, options.uncertainty).tolist()
-        if options.doubts:
-            doubts = span_doubts(scores, settings, model.temperatures, model.labels, options.doubts)
+        if options.margins:
+            margins = smallest_margins(scores, settings, model.temperatures, model.labels, options.margins)
         means = [None] * count if self.means is None else self.means.float().cpu().numpy()
-        return [Prediction((), None, *each) for each in zip(values, doubts, means, strict=True)]
+        return [Prediction((), None, *each) for each in zip(values, margins, means, strict=True)]
 
     def run(self) -> list[Prediction]:
         with torch.inference_mode():  # a setting of the thread

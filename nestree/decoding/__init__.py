@@ -30,7 +30,7 @@ from nestree.decoding.probabilities import (
     tree_cells,
     uses_head_prior,
 )
-from nestree.decoding.uncertainty import Doubt
+from nestree.decoding.uncertainty import SpanMargin
 from nestree.decoding.viterbi import viterbi_search
 from nestree.nn.scorers import Scores
 from nestree.treecrf import Trees
@@ -54,7 +54,7 @@ class Prediction(NamedTuple):
     entities: tuple[Entity, ...]  # sorted by start, the longer first
     tree: Tree | None
     uncertainty: float = 0.0
-    doubts: Sequence[Doubt] = ()
+    margins: Sequence[SpanMargin] = ()
     mean: np.ndarray | None = None  # [D] of the vectors of its words
 
 
