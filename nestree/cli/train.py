@@ -362,6 +362,7 @@ def experiment(
     from nestree.config import split_override
     from nestree.nn.devices import select_device
     from nestree.training import experiment
+    from nestree.training.dataset import part_files
 
     folder = output_path(target, out)
     select_device(device)  # an error is better found now
@@ -389,7 +390,7 @@ def experiment(
         "test": "Its numbers are those of dev, which chooses the epoch.",
     }
     for name, data in folders.items():
-        parts = experiment.part_files(data)
+        parts = part_files(data)
         for part, what in instead.items():
             if part not in parts:
                 print_line(f"{name}: {data} has no file called {part}. {what}")

@@ -253,8 +253,8 @@ def special_subwords(backend: Tokenizer) -> tuple[list[int], list[int]]:
 def cut_windows(posts: np.ndarray, words: np.ndarray, capacity: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """How many windows each sentence has [B], the words of each [W, 2], and the window of each word.
 
-    Word k has the subwords posts[k]:posts[k + 1]. A window has at most `capacity` subwords and begins in the middle of the
-    one before. A word belongs to the window in which it has the most subwords on its shorter side.
+    Word k has the subwords posts[k]:posts[k + 1]. A window has at most `capacity` subwords and begins in the middle of
+    the one before. A word belongs to the window in which it has the most subwords on its shorter side.
 
     >>> cut_windows(np.arange(13), np.array([12]), 8)[1].tolist()
     [[0, 8], [4, 12]]

@@ -30,10 +30,10 @@ from nestree.training.callbacks import Callbacks, ProgressBar, TensorBoard
 from nestree.training.dataset import (
     Corpus,
     adapt_to_small_data,
-    part_files,
     id_or_words,
     load_init_settings,
     make_corpus,
+    part_files,
 )
 from nestree.training.distill import Teachers
 from nestree.training.loop import Run, evaluate_distributed, run_epochs, save, stop_on_interrupt, tune_decoding
