@@ -94,7 +94,8 @@ def pretrain(
                 raise
             raise TrainingError(
                 f"there is not enough memory on {torch_device} for {batch_size} windows of "
-                f"{subword_tokenizer.longest} subwords with {encoder}. Choose a smaller batch size or encoder, or another device."
+                f"{subword_tokenizer.longest} subwords with {encoder}. Choose a smaller batch size or encoder, or "
+                "another device."
             ) from why
         try:
             network.config.save_pretrained(folder)
