@@ -85,7 +85,7 @@ class Recognizer(nn.Module):
         self.float()  # whatever PyTorch's default dtype is
 
     def set_labels(self, settings: Settings, labels: Sequence[str]) -> None:
-        """Set all that is not part of the network."""
+        """Set everything but the network."""
         if not labels or len(set(labels)) != len(labels):
             raise ModelError(f"labels are {list(labels)}; a model needs at least one, and each only once.")
         self.settings, self.labels = settings, tuple(labels)

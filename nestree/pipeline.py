@@ -216,7 +216,7 @@ class Pipeline:
 
     @property
     def inference_model(self) -> Recognizer:
-        """The model that predicts; in 8 bits, it has the weights of the moment when this pipeline was made."""
+        """The model that predicts: on a CPU the int8 copy, if there is one, which does not follow later training."""
         return self.int8_model if self.int8_model is not None and self.device.type == "cpu" else self.model
 
     @property
@@ -287,16 +287,16 @@ class Pipeline:
         sentences = list(sentences)
         if any(isinstance(words, str) for words in sentences):
             raise InputError(f"each sentence must be a list of words, and one is a string: {sentences!r:.60}.")
-        given = []
+        checked = []
         for number, words in enumerate(sentences):
             try:
-                given.append(words if isinstance(words, Sentence) else Sentence(words))
+                checked.append(words if isinstance(words, Sentence) else Sentence(words))
             except DataError as error:
                 raise InputError(
                     f"sentences[{number}] is {words!r:.60}: {error}. Correct it, or leave it out."
                 ) from None
         options = self.predict_options(threshold, labels=labels)
-        return predict(self.inference_model, given, options=options, workers=self.worker_pool)
+        return predict(self.inference_model, checked, options=options, workers=self.worker_pool)
 
     @overload
     def pipe(
@@ -724,14 +724,14 @@ def predict_windows(
     """The windows of each sentence, in any order, with their predictions; arguments as of `predict`."""
     windows = cut_windows(sentences, constraints or {}, options.max_sentence_words)
     batch_words = batch_words or default_batch_words(model.device)
-    found: list[list[tuple[Window, Prediction]]] = [[] for _ in sentences]
+    results: list[list[tuple[Window, Prediction]]] = [[] for _ in sentences]
     with torch.inference_mode(), eval_mode(model), bf16_weights(model):
         for batch, predictions in run_batches(model, windows, batch_words, options, workers, group_sizes):
             for window, prediction in zip(batch, predictions, strict=True):
-                found[window.number].append((window, prediction))
+                results[window.number].append((window, prediction))
             if on_progress:
                 on_progress(sum(window.end == len(sentences[window.number].words) for window in batch))
-    return found
+    return results
 
 
 def merge_windows(
@@ -998,9 +998,9 @@ def thread_pool(process: int, threads: int) -> ThreadPoolExecutor:
 
 
 WORKER_ENDED = (
-    "a worker process ended unexpectedly. A script that uses workers must be a file, and must do so under "
-    '`if __name__ == "__main__":`, because each of them imports it; if this one does, memory may have run '
-    "out: use fewer workers."
+    "a worker process ended unexpectedly. A script that uses workers must be a file, and start them under "
+    '`if __name__ == "__main__":`, because each worker imports it; if this one does, memory may have run out: use '
+    "fewer workers."
 )
 
 

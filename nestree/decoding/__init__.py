@@ -49,7 +49,7 @@ class DecodedBatch(NamedTuple):
 
 
 class Prediction(NamedTuple):
-    """The entities and the tree of one sentence; or, if that is asked for, how unsure the model is of it."""
+    """The entities and the tree of one sentence; or, if requested, how unsure the model is of it."""
 
     entities: tuple[Entity, ...]  # sorted by start, the longer first
     tree: Tree | None

@@ -139,8 +139,8 @@ class Teachers:
 
 def tree_marginals(scores: Scores, teacher: Recognizer, has_soft_targets: Tensor) -> tuple[Tensor, ...]:
     """P(no), P(yes), P(arc), P(root), P(yes with head): zero where has_soft_targets [B] is."""
-    share, log_mention = apply_temperatures(scores.mention, teacher.temperatures)
-    trees = scores.potentials(share[..., 0], teacher.temperatures.tree)
+    span, log_mention = apply_temperatures(scores.mention, teacher.temperatures)
+    trees = scores.potentials(span[..., 0], teacher.temperatures.tree)
     marginals = log_partitions([trees], scores.lengths, [True])[0].marginals
     assert isinstance(marginals, LexicalPotentials)
     assert marginals.head is not None
