@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from nestree import data, errors, evaluation, hub, report, show, treecrf
     from nestree.acquisition import select
-    from nestree.api import evaluate, export, write
-    from nestree.data.io import read
+    from nestree.api import evaluate, export, read, write
     from nestree.model import Recognizer
     from nestree.pipeline import Pipeline, load
     from nestree.training.train import train
@@ -27,7 +26,7 @@ __all__ = [
 
 # Imported on first use, so that importing nestree does not import torch. An empty string is a module itself.
 ORIGINS = {
-    "load": "pipeline", "train": "training", "evaluate": "api", "export": "api", "read": "data.io", "write": "api",
+    "load": "pipeline", "train": "training", "evaluate": "api", "export": "api", "read": "api", "write": "api",
     "select": "acquisition",
     "Recognizer": "model", "Pipeline": "pipeline",
     "Document": "types", "Entity": "types", "Sentence": "types", "TextEntity": "types",

@@ -1,4 +1,4 @@
-"""`nestree.write`, `evaluate` and `export`: files, documents or sentences in one call."""
+"""`nestree.read`, `write`, `evaluate` and `export`: files, documents or sentences in one call."""
 
 import logging
 from collections.abc import Iterable, Sequence
@@ -20,6 +20,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 EXPORT = "in PyTorch", "exported"  # the two models of an export, in its summary
 Data = str | Path | Document | Sentence | Iterable[Document | Sentence]
+
+
+def read(path: str | Path, format: str | None = None, **options: Any) -> list[Document]:
+    """The documents of a file or folder; a format that is not named is detected.
+
+    `options`: those of the format, see docs/data.md. `nestree.data.formats.read` is the same as a stream.
+    """
+    return list(formats.read(path, format, **options))
 
 
 def write(

@@ -38,7 +38,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nestree.data.statistics import in_nesting
-from nestree.errors import DataError, InputError
+from nestree.errors import DataError, InputError, plural
 from nestree.types import AttributeHints, Entity, Sentence, Span, depths
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def check_alignment(gold: Sequence[Sentence], predicted: Sequence[Sentence]) -> 
         names, remedy = ("gold", "predicted"), "Score against the file that was predicted."
     n, first = len(shorter), longer[len(shorter)]
     raise DataError(
-        f"{names[0]} ends after {n} sentence{'' if n == 1 else 's'}, {names[1]} has {len(longer)}; the first that is "
+        f"{names[0]} ends after {plural(n, 'sentence')}, {names[1]} has {len(longer)}; the first that is "
         f"missing is {sentence_name(n + 1, first)}, {str(first)!r}. {remedy}"
     )
 
@@ -316,7 +316,7 @@ Row = tuple[int, ...]  # of one sentence: correct and predicted entities of each
 
 
 def count_rows(gold: Sequence[Groups], *predictions: Sequence[Groups]) -> dict[Any, Counter[Row]]:
-    """How many sentences have which counts of entities, by group; a predicted entity that is gold has its gold group.
+    """For each group, how many sentences have the same counts of entities. A correct entity has its gold group.
 
     >>> dict(count_rows([{(0, 4, "ORG"): "ORG", (3, 4, "GPE"): "GPE"}], [{(0, 4, "ORG"): "ORG"}]))
     {'ORG': Counter({(1, 1, 1): 1}), 'GPE': Counter({(0, 0, 1): 1})}
@@ -369,7 +369,7 @@ def bootstrap(rows: Mapping[Row, int], sentences: int, resamples: int, seed: int
 
 
 def resample(times: Sequence[int], sentences: int, resamples: int, rng: "Generator") -> "ndarray":
-    """How often each distinct row is drawn; rows occur `times`, and the other sentences have nothing to count."""
+    """How often each row is drawn in each resample. Row k occurs `times[k]` times; other sentences have no entities."""
     import numpy as np
 
     shares = np.array([*times, sentences - sum(times)]) / sentences

@@ -824,6 +824,10 @@ def run_batches(
 
 
 collate_lock = threading.Lock()  # the collator caches words
+if hasattr(os, "register_at_fork"):  # a child would wait forever for a thread that only its parent has
+    os.register_at_fork(
+        before=collate_lock.acquire, after_in_parent=collate_lock.release, after_in_child=collate_lock.release
+    )
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Predicts many files, resumably: `plan_jobs` decides which files are read, in which format, and where each is written.
+"""Prediction of many files, which can be resumed: `plan_jobs` decides what is read, in which format, and written where.
 
 A folder of predictions has a log of the files that are done (`ResumeLog`) and a lock, so that a run that was killed can
 be resumed and two runs never write to the same folder. The folder may be in an object store (`ObjectStoreLog`).
@@ -63,7 +63,8 @@ LOCK_FILE = ".nestree.lock"
 LOG_FOLDER = ".nestree"  # in an object store, where nothing can be appended to a file
 LOG_SECONDS = 5.0  # between two files of that log
 BEGUN_BEFORE = "{} holds predictions that were begun before. Continue them with --resume, or give a new name."
-Values = Mapping[str, Any]
+Choices = Mapping[str, Any]  # the model and the options, which a resumed run must share
+LogEntry = Mapping[str, Any]  # of a file that is done: its source, what was written, and what was skipped
 
 
 class Job(NamedTuple):
@@ -79,7 +80,7 @@ class JobPlan(NamedTuple):
     jobs: tuple[Job, ...]
     folder: Path | None  # each job has a file of its own in this folder; None: all share one target
     format: str  # of the output
-    left_out: tuple[Path, ...] = ()  # files of folders whose names do not tell their format
+    left_out: tuple[Path, ...] = ()  # files in folders whose format is not known from their names
 
 
 def plan_jobs(
@@ -87,9 +88,9 @@ def plan_jobs(
 ) -> JobPlan:
     """One file is written to `out`; several, or those of a folder, to files of the same names in the folder `out`.
 
-    With `out` = "-", all are written to standard output, one after the other. Of a folder without a named format,
-    texts (.txt) and files whose names tell their format are read. `skip_bad`: a file that cannot be read is planned,
-    too.
+    With `out` = "-", all are written to standard output, one after the other. If no format is named, the files of a
+    folder that are read are texts (.txt) and those whose names tell their format. `skip_bad`: a file that cannot be
+    read has a job, too.
     """
     if not sources:
         raise InputError("name files to read, or - for standard input.")
@@ -155,7 +156,7 @@ def find_inputs(source: Path, format: str | None, out: Path, skip_bad: bool) -> 
     try:
         if (format or formats.detect_folder(source)) in formats.FOLDER_FORMATS:
             return {source: source.resolve().name}, []
-    except DataError:  # a file that shows the format of others cannot be read
+    except DataError:  # a file whose content tells the format cannot be read
         if not skip_bad:
             raise
     files = [path for path in list_files(source) if out == STDIO or not path.resolve().is_relative_to(out.resolve())]
@@ -172,9 +173,9 @@ def find_inputs(source: Path, format: str | None, out: Path, skip_bad: bool) -> 
 
 
 def detect_input_format(path: Path, skip_bad: bool) -> str:
-    """The format of a file. A .txt file is a text, whatever its lines look like.
+    """The format of a file. A .txt file is plain text, whatever its lines look like.
 
-    `skip_bad`: a file that cannot be read is called JSON lines, so that reading it fails, which is recorded.
+    `skip_bad`: a file that cannot be read counts as JSON lines; reading it then fails, and the error is recorded.
     """
     if path == STDIO:
         return formats.detect_stdin()
@@ -187,12 +188,12 @@ def detect_input_format(path: Path, skip_bad: bool) -> str:
 
 
 class ResumeLog:
-    """The log of a folder of predictions: how they were begun, and which files are done."""
+    """The log of a folder of predictions: the model and the options, and the files that are done."""
 
-    def __init__(self, folder: Path, lock: int, how: Values, done: Mapping[str, Values]) -> None:
+    def __init__(self, folder: Path, lock: int, choices: Choices, done: Mapping[str, LogEntry]) -> None:
         self.folder, self.lock, self.done = folder, lock, dict(done)
         with atomic_path(folder / LOG_FILE) as temporary:
-            temporary.write_text(format_log(how, self.done.values()), encoding="utf-8")
+            temporary.write_text(format_log(choices, self.done.values()), encoding="utf-8")
         weakref.finalize(self, os.close, lock)
 
     def is_done(self, name: str, source: Path) -> bool:
@@ -207,7 +208,7 @@ class ResumeLog:
         return (self.folder / path).exists()
 
     def check_folder(self) -> None:
-        """Raise if the folder is not the one that was locked."""
+        """Raise if the folder was deleted, or replaced by another one."""
         try:
             same = os.path.samestat(os.fstat(self.lock), os.stat(self.folder / LOCK_FILE))
         except OSError:
@@ -228,25 +229,25 @@ class ResumeLog:
                 f"they had been written, such as {missing[0]}. Write them again with --resume."
             )
 
-    def add(self, name: str, entry: Values) -> None:
+    def add(self, name: str, entry: LogEntry) -> None:
         self.check_folder()
         self.done[name] = {"file": name, **entry}
         with open(self.folder / LOG_FILE, "a", encoding="utf-8") as file:
             file.write(json.dumps(self.done[name], allow_nan=False) + "\n")
 
     def flush(self) -> None:
-        """Write what is not written yet."""
+        """Write the entries that are not yet in a file."""
 
 
 class ObjectStoreLog(ResumeLog):
-    """The same in an object store, as a folder of small logs, since no object can be appended to.
+    """The same in an object store, as a folder of small logs, since objects cannot be appended to.
 
-    Each has the entries of some seconds. What a killed run had not written yet is predicted again, and becomes the same
-    bytes. There is no lock: two runs that differ would be refused, and two that do not write the same.
+    Each has the entries of a few seconds. What a killed run had not logged is predicted again, with the same bytes as
+    the result. There is no lock: a second run with other options is refused, and one with the same writes the same.
     """
 
-    def __init__(self, folder: Path, store: ObjectStore, how: Values, resume: bool) -> None:
-        self.folder, self.store, self.how, self.names = folder, store, how, store.names()
+    def __init__(self, folder: Path, store: ObjectStore, choices: Choices, resume: bool) -> None:
+        self.folder, self.store, self.choices, self.names = folder, store, choices, store.names()
         logs = sorted(name for name in self.names if re.fullmatch(rf"{LOG_FOLDER}/\d+-\w+\.jsonl", name))
         if self.names and not logs:
             raise InputError(f"{store.url} is not empty, and no predictions were begun in it. Give a new name.")
@@ -255,14 +256,14 @@ class ObjectStoreLog(ResumeLog):
         self.done = {}
         for name in logs:
             text = store.read(name).decode("utf-8", "replace")
-            self.done |= parse_resume_log(text, f"{store.url}/{name}", store.url, how)
+            self.done |= parse_resume_log(text, f"{store.url}/{name}", store.url, choices)
         self.logs, self.run = len(logs), uuid.uuid4().hex[:8]
-        self.new: list[Values] = []
+        self.new: list[LogEntry] = []
         self.write_log()
 
     def write_log(self) -> None:
         name = f"{LOG_FOLDER}/{self.logs:06}-{self.run}.jsonl"
-        self.store.write(name, format_log(self.how, self.new).encode())
+        self.store.write(name, format_log(self.choices, self.new).encode())
         self.logs, self.new, self.written_at = self.logs + 1, [], monotonic()
 
     def exists(self, path: str) -> bool:
@@ -275,7 +276,7 @@ class ObjectStoreLog(ResumeLog):
         self.names = self.store.names()
         super().check_written(names)
 
-    def add(self, name: str, entry: Values) -> None:
+    def add(self, name: str, entry: LogEntry) -> None:
         self.done[name] = {"file": name, **entry}
         self.names.update(entry["written"])
         self.new.append(self.done[name])
@@ -287,12 +288,12 @@ class ObjectStoreLog(ResumeLog):
             self.write_log()
 
 
-def format_log(how: Values, entries: Iterable[Values]) -> str:
-    lines = [{"nestree": __version__, "how": how}, *entries]
+def format_log(choices: Choices, entries: Iterable[LogEntry]) -> str:
+    lines = [{"nestree": __version__, "how": choices}, *entries]
     return "".join(json.dumps(line, allow_nan=False) + "\n" for line in lines)
 
 
-def open_resume_log(jobs: JobPlan, how: Values, resume: bool) -> ResumeLog:
+def open_resume_log(jobs: JobPlan, choices: Choices, resume: bool) -> ResumeLog:
     """The log of a new folder or, to resume, of one that was begun with the same model and options.
 
     Until it is closed, no other process predicts into the folder.
@@ -300,7 +301,7 @@ def open_resume_log(jobs: JobPlan, how: Values, resume: bool) -> ResumeLog:
     folder = jobs.folder
     assert folder is not None
     if url := as_url(folder):
-        return ObjectStoreLog(folder, open_store(url), how, resume)
+        return ObjectStoreLog(folder, open_store(url), choices, resume)
     path = folder / LOG_FILE
     if not path.exists() and folder.is_dir() and {file.name for file in folder.iterdir()} - {LOCK_FILE}:
         raise InputError(
@@ -322,20 +323,20 @@ def open_resume_log(jobs: JobPlan, how: Values, resume: bool) -> ResumeLog:
             text = ""
         if not resume and text:
             raise InputError(BEGUN_BEFORE.format(folder))
-        done = parse_resume_log(text, path, folder, how) if text else {}
+        done = parse_resume_log(text, path, folder, choices) if text else {}
         # Temporary folders of a killed process.
         unfinished = {f".{job.target.name[:40]}" for job in jobs.jobs}
         for hidden in folder.rglob(".*"):
             if hidden.name.rpartition(".")[0] in unfinished:
                 shutil.rmtree(hidden, ignore_errors=True)
-        return ResumeLog(folder, lock, how, done)
+        return ResumeLog(folder, lock, choices, done)
     except BaseException:
         os.close(lock)
         raise
 
 
-def parse_resume_log(text: str, path: Path | str, folder: Path | str, how: Values) -> dict[str, Values]:
-    """The entries of the files that are done; raise if they were predicted in another way than `how`.
+def parse_resume_log(text: str, path: Path | str, folder: Path | str, choices: Choices) -> dict[str, LogEntry]:
+    """The entries of the files that are done; raise if they were predicted with other `choices`.
 
     A last line that is cut off is ignored. `path` of the log and `folder` are for messages.
     """
@@ -351,10 +352,10 @@ def parse_resume_log(text: str, path: Path | str, folder: Path | str, how: Value
     def show(key: str, value: Any) -> str:
         return f"without {key}" if value is None else f"with {key} {json.dumps(value, ensure_ascii=False)}"
 
-    for key in sorted({*before, *how}):
-        if before.get(key) != how.get(key):
+    for key in sorted({*before, *choices}):
+        if before.get(key) != choices.get(key):
             raise InputError(
-                f"{folder} was begun {show(key, before.get(key))}, and is continued {show(key, how.get(key))}. "
+                f"{folder} was begun {show(key, before.get(key))}, and is continued {show(key, choices.get(key))}. "
                 "Use the same as before, or give a new name."
             )
     return done
@@ -371,7 +372,7 @@ def signature(path: Path) -> list[int]:
 
 
 def fingerprint(folder: Path) -> str:
-    """A hash of all files of a model directory but the card: equal for models that predict the same."""
+    """A hash of all files of a model directory except the card and the manifest, which do not change predictions."""
     files = [path for path in model_files(folder) if path.name not in (CARD, MANIFEST)]
     lines = "".join(f"{path.relative_to(folder).as_posix()} {sha256(path)}\n" for path in files)
     return hashlib.sha256(lines.encode()).hexdigest()[:16]
@@ -438,7 +439,7 @@ class ReadDocument(NamedTuple):
     is_text: bool  # without words
 
 
-Results = Iterable[tuple[ReadDocument, Document]]
+Result = tuple[ReadDocument, Document]  # with entities
 
 
 class Cluster(Protocol):
@@ -447,11 +448,9 @@ class Cluster(Protocol):
     device: str
 
     def predict_whole_files(self, predictor: "FilePredictor", jobs: Sequence[Job], resume_log: ResumeLog) -> list[Job]:
-        """Predict some of the files; returns those that are left."""
+        """Predict and write some of the files; returns the others."""
 
-    def stream(
-        self, predictor: "FilePredictor", items: Iterable[ReadDocument]
-    ) -> Iterator[tuple[ReadDocument, Document]]:
+    def stream(self, predictor: "FilePredictor", items: Iterable[ReadDocument]) -> Iterator[Result]:
         """Yield each item and its document with entities, in order."""
 
 
@@ -515,7 +514,7 @@ class FilePredictor:
                 self.predict_to_folder(log)
         return self.summary
 
-    def predict(self, jobs: Iterable[Job]) -> Iterator[tuple[ReadDocument, Document]]:
+    def predict(self, jobs: Iterable[Job]) -> Iterator[Result]:
         items = chain.from_iterable(map(self.read, jobs))
         return self.cluster.stream(self, items) if self.cluster else self.batcher.stream(items)
 
@@ -546,7 +545,7 @@ class FilePredictor:
             else:
                 todo.append(job)
 
-        def finish_next(results: Results) -> None:
+        def finish_next(results: Iterable[Result]) -> None:
             job = todo.popleft()
             log.check_folder()
             log.add(job.name, self.write_job(job, results))
@@ -568,7 +567,7 @@ class FilePredictor:
         """The documents of a file."""
         self.signatures[job] = signature(job.source)
         report = self.reports[job] = ConversionReport(self.options.skip_bad)
-        # words and sentences are split as the training data was, unless the options say how
+        # Text is split into words and sentences like the training data, unless the options name other rules.
         rules = self.pipeline.model.text_rules._asdict()
         options, texts = self.options.read_options.get(job.format, {}), 0
         # In one output, texts are named after their folders, too, as `nestree convert FOLDER --from text` names them.
@@ -594,7 +593,7 @@ class FilePredictor:
         place = f"{item.job.source}, document {item.number}{id}"
         self.reports[item.job].bad(DataError(f"{place}{description}"))
 
-    def write_job(self, job: Job, results: Results) -> Values:
+    def write_job(self, job: Job, results: Iterable[Result]) -> LogEntry:
         """Write the output of a job in the folder; returns its entry for the log."""
         assert self.plan.folder is not None
         report, written = self.reports[job], []
@@ -609,7 +608,7 @@ class FilePredictor:
         self.finish(job)
         return {"source": self.signatures[job], "written": written, "skipped": report.skipped}
 
-    def write_files(self, job: Job, results: Results, folder: Path) -> list[str]:
+    def write_files(self, job: Job, results: Iterable[Result], folder: Path) -> list[str]:
         """The names of the files that were written."""
         assert self.plan.folder is not None
         target = folder / job.target.relative_to(self.plan.folder)
@@ -626,8 +625,8 @@ class FilePredictor:
         pairs.rmdir()
         return [(target.parent / path.name).relative_to(folder).as_posix() for path in files]
 
-    def write(self, results: Results, target: Path) -> None:
-        """In JSON lines, texts get character offsets, unless trees are kept, which count words."""
+    def write(self, results: Iterable[Result], target: Path) -> None:
+        """Write documents. In JSON lines, the entities of texts count characters; with trees, they count words."""
         report, options, format = self.summary.write_report, self.options.write_options, self.plan.format
         documents = ((self.count_and_round(document), item.is_text) for item, document in results)
         if format == "jsonl" and not options and not self.options.predict_options.trees:
@@ -658,7 +657,7 @@ class FilePredictor:
         self.summary.files += 1
         self.report(self.batcher.done_words)
 
-    def predict_job(self, job: Job) -> Values:
+    def predict_job(self, job: Job) -> LogEntry:
         """Predict and write one file; returns its entry for the log."""
         results = self.predict([job])
         first = next(results, None)

@@ -2,15 +2,15 @@
 
 Every character that is not white space belongs to exactly one word, and every word to exactly one sentence; a
 word never contains white space. The rules are those of English, and accept any Unicode: combining marks stay with their
-character, emoji are whole, and in scripts without blanks between words each character is a word.
+character, emoji are whole, and in scripts without spaces between words each character is a word.
 
 >>> text = "Mr. Li doesn't re-open the U.S.-led plant. He left!"
 >>> [[text[i:j] for i, j in sentence.words] for sentence in split(text)]
 [['Mr.', 'Li', 'does', "n't", 're-open', 'the', 'U.S.-led', 'plant', '.'], ['He', 'left', '!']]
 
-Text is read in chunks, which stand between white space, and by character classes: each character beyond ASCII is
-replaced by one that behaves the same, so that rules need few characters and offsets stay the same. What a chunk tells
-by itself is cached; what is left is to find where sentences end.
+First, each character beyond ASCII is replaced by one of its class, which keeps the rules short and all offsets valid.
+The text is then cut into chunks at white space. The analysis of a chunk (its words, and how it may begin or end a
+sentence) is cached; sentence boundaries follow from neighbouring chunks and from lines.
 
 Time is linear in the length of the text, whatever is in it: patterns are possessive (`++`, `*+`), and a chunk longer
 than MAX_CHUNK is cut at its punctuation only, except for base64, which is one word.
@@ -29,16 +29,16 @@ from unicodedata import category
 from nestree.errors import InputError
 from nestree.types import Span
 
-# Character classes: a character beyond ASCII becomes one that behaves alike
+# Character classes: one character stands for all that the rules treat alike
 
 LETTER_WITHOUT_CASE = "ª"
-SYLLABLE = "字"  # of a script that puts no blanks between words
+SYLLABLE = "字"  # of a script without spaces between words
 MARK = "\u0300"  # belongs to what is before it: accents, vowel signs, skin tones, invisible characters
 JOINER = "\u200d"  # makes one emoji of two
 FLAG = "⚑"  # two of these letters make a flag
 SYMBOL = "¤"
 DASH = "—"
-STOP = "。"  # ends a sentence without a blank after it
+STOP = "。"  # ends a sentence without a space after it
 
 EQUIVALENT = {
     "'": "’‛ʼ＇′׳״", "‘": "‚‹", '"': "″＂‟", "“": "„«「『《〈", "”": "»」』》〉", "-": "‐‑−－", DASH: "–―‒",
@@ -83,30 +83,30 @@ class CharClasses(dict[int, str]):
 CHAR_CLASSES = CharClasses({ord(other): to for to, others in EQUIVALENT.items() for other in others})
 
 
-# Whether a sentence may end after a chunk; RARELY: only before a word that often begins sentences
-NOT, PLAINLY, RARELY, NEVER, UNLESS_NUMBERED = range(5)
+# Whether a sentence ends after a chunk. USUALLY: unless a word in lower case follows
+NEVER, USUALLY, BEFORE_STARTER, NOT_BEFORE_NUMERAL = range(4)
 
 
 class Period(NamedTuple):
     """The role of a period after a word."""
 
-    ending: int
-    in_word: bool
+    ending: int  # whether a sentence ends after it
+    in_word: bool  # it is part of the word, as in an abbreviation
     in_last_word: bool  # the same for the last word of a sentence
 
 
-def closed_class(words: str) -> frozenset[str]:
+def word_set(words: str) -> frozenset[str]:
     return frozenset(words.split())
 
 
-TITLES = closed_class(  # with a capital, before a name
+TITLES = word_set(  # with a capital, before a name
     """adm amb atty capt cdr cmdr col comdr cpl cpt dr fr ft gen gov hon insp lt maj messrs mlle mme mr mrs ms msgr mt
     mx pres prof pvt rep rev sen sgt supt"""
 )
-BEFORE_MORE = closed_class("approx ca cf e.g eg esp i.e ie incl resp viz vs")
-BEFORE_NUMBERS = closed_class("art ch eq eqs est fig figs no nos op par pp sec vol vols")
-SHORT_WORDS = closed_class("al dept ed eds etc ext govt hr hrs lb lbs oz tel")
-SHORT_NAMES = closed_class(  # with a capital
+MID_SENTENCE = word_set("approx ca cf e.g eg esp i.e ie incl resp viz vs")
+BEFORE_NUMBERS = word_set("art ch eq eqs est fig figs no nos op par pp sec vol vols")
+ABBREVIATIONS = word_set("al dept ed eds etc ext govt hr hrs lb lbs oz tel")
+NAME_ABBREVIATIONS = word_set(  # with a capital
     """acad ala apr ariz ark assn aug ave biol bldg blvd bros cal calif chem co colo conn corp cos dec dept dist esq
     feb fla ga hwy inc jan jr jul jun kan ky ltd mar mass md mich minn mont mtn natl neb nev nov oct okla penn
     proc rd sep sept sr st ste tenn tex univ va vt wis wyo"""
@@ -127,18 +127,18 @@ def period_after(text: str) -> Period:
     if len(word) == 1 and word.isalpha():
         if capital:  # J. Smith, but: type II-B.
             joined = text.endswith(("-" + word, "/" + word))
-            return Period(PLAINLY if joined else RARELY, True, False)
-        ending = NEVER if word == "v" else UNLESS_NUMBERED if word in "abcdnp" else PLAINLY  # after 24 h.
+            return Period(USUALLY if joined else BEFORE_STARTER, True, False)
+        ending = NEVER if word == "v" else NOT_BEFORE_NUMERAL if word in "abcdnp" else USUALLY  # after 24 h.
         return Period(ending, True, False)
-    if low in BEFORE_MORE or (capital and low in TITLES):
+    if low in MID_SENTENCE or (capital and low in TITLES):
         return Period(NEVER, True, True)
     if low in BEFORE_NUMBERS:
-        return Period(UNLESS_NUMBERED, True, False)
-    if low in SHORT_WORDS:
-        return Period(PLAINLY if low == "etc" else RARELY, True, True)
-    if (capital and low in SHORT_NAMES) or ACRONYM.fullmatch(word):
-        return Period(RARELY, True, True)
-    return Period(PLAINLY, is_item_number(text + "."), False)
+        return Period(NOT_BEFORE_NUMERAL, True, False)
+    if low in ABBREVIATIONS:
+        return Period(USUALLY if low == "etc" else BEFORE_STARTER, True, True)
+    if (capital and low in NAME_ABBREVIATIONS) or ACRONYM.fullmatch(word):
+        return Period(BEFORE_STARTER, True, True)
+    return Period(USUALLY, is_item_number(text + "."), False)
 
 
 def is_item_number(text: str) -> bool:
@@ -202,16 +202,16 @@ EMOTICON = re.compile(r"[<>]?[:;=][-o^']?[()\[\]DPpOoSs/\\|*3]+|:'[()]+|<3+|\^_*
 CLITICS = ("n't", "'s", "'re", "'ve", "'ll", "'d", "'m")
 FUSED = {  # the lengths of their parts
     form.replace("|", ""): [len(part) for part in form.split("|")]
-    for form in closed_class(
+    for form in word_set(
         "can|not gon|na wan|na got|ta lem|me gim|me du|n|no 't|is 't|was 't|were d'|ye more|'n y'|all i|'m|a"
     )
 }
-DOLLARS = closed_class("A C HK NZ R S US")
-PREFIXES = closed_class(
+DOLLARS = word_set("A C HK NZ R S US")
+PREFIXES = word_set(
     """ante anti bi bio co counter cross cyber de e ex extra hyper inter intra macro mega meta micro mid mini mono
     multi non para peri poly post pre pro proto pseudo re semi socio sub super supra tri ultra un uni vice"""
 )
-SUFFIXES = closed_class("esque fest ish rama wise")
+SUFFIXES = word_set("esque fest ish rama wise")
 UNSPLIT_HYPHENS = re.compile(r"\d{3}-\d{4}|\d{3}-\d{3}-\d{4}|\d{4}-\d\d-\d\d|(?i:n?uh-u?h+|uh-oh|m+-?h?m+|hm-m+)")
 MEASURE = re.compile(r"\d[\d.,:]*(?=(?:[ap]\.?m|km|kg|cm|mm|ft|lbs?|mph|GB|MB)\Z)")
 INNER_HYPHEN = re.compile(rf"(?<=[^-+])-(?=[{LETTERS}])")
@@ -293,46 +293,46 @@ def split_contraction(chunk: str, start: int, stop: int) -> list[Span]:
     return [(start, stop), *reversed(clitics)]
 
 
-# Sentences: where they begin, from each chunk by itself, from two neighbours together, and from lines
+# Sentence boundaries: from single chunks, from neighbouring chunks, and from lines
 
 SENTENCE_RULES = ("rules", "lines")
 
-# How a chunk begins; LOWER: as no sentence does
+# How a chunk begins; LOWER: as sentences do not
 LOWER, UPPER, NUMERAL, STARTER, OTHER = range(5)
 
 OPENERS = "\"'“‘([{<`"
 CHUNK = re.compile(rf"[^\s{STOP}]++(?:{STOP}++[{re.escape(CLOSERS)}]*+)?+|{STOP}++[{re.escape(CLOSERS)}]*+")
-BLANK_TO_BLANK = re.compile(r"\S++")
+NON_SPACE = re.compile(r"\S++")
 MAX_CACHED_LENGTH = 40  # characters
 MAX_CACHED = 2**16  # chunks, most of which recur
 FOOTNOTES = re.compile(r"(?:\[\d{1,3}\])++\Z")
 NUMERALS = re.compile(r"[A-Z]?\d[\dA-Za-z.-]*|[IVXLC]+")
-STARTERS = closed_class(  # words that begin sentences more often than names do
+STARTERS = word_set(  # words that begin sentences more often than names do
     """a according additionally after all although an and another as at because before both but by despite during each
     every finally first for from furthermore he hence her here his how however i if in instead interestingly it
     its many meanwhile moreover most my nevertheless no not of on one or our she since so some such that the
     their then there therefore these they this those though through thus to under until we what when where which
     while who why with within without yet you your"""
 )
-ENDS_OF_NAMES = closed_class("Co Corp Inc Jr Ltd Plc Sr")  # Yahoo! Inc. is one name
+ENDS_OF_NAMES = word_set("Co Corp Inc Jr Ltd Plc Sr")  # Yahoo! Inc. is one name
 LONGEST_STARTER = max(map(len, STARTERS)) + 1
 
 
 class Chunk(NamedTuple):
-    """What a chunk tells by itself."""
+    """The analysis of a chunk, whatever stands beside it."""
 
     length: int
     words: tuple[Span, ...]
     last_words: tuple[Span, ...]  # at the end of a sentence, where a period is less often part of a word
     beginning: int
-    plain: bool  # all that follows is false or zero
+    plain: bool  # all fields below are false or zero
     ending: int
     quotes: int  # quotation marks that may open or close
     is_item_number: bool
     closes: bool  # only brackets and quotation marks that belong to the chunk before
 
 
-NO_CHUNK = Chunk(0, (), (), OTHER, True, NOT, 0, False, False)
+NO_CHUNK = Chunk(0, (), (), OTHER, True, NEVER, 0, False, False)
 
 
 class SentenceSplit(NamedTuple):
@@ -404,8 +404,8 @@ def chunks(classes: str, words: str, sentences: str) -> Iterator[tuple[int, Chun
     by_rules = sentences == "rules"
     starts = line_starts(classes) if by_rules else {end.end(): False for end in LINE_END.finditer(classes)}
     lower_may_begin = by_rules and not re.search("[A-Z]", classes)
-    ending, quotes, begins = NOT, 0, True
-    for match in (BLANK_TO_BLANK if words == "whitespace" else CHUNK).finditer(classes):
+    ending, quotes, begins = NEVER, 0, True
+    for match in (NON_SPACE if words == "whitespace" else CHUNK).finditer(classes):
         start, text = match.start(), match[0]
         chunk = (analyze_chunk if len(text) <= MAX_CACHED_LENGTH else analyze_chunk.__wrapped__)(text, words)
         if start in starts:
@@ -418,10 +418,10 @@ def chunks(classes: str, words: str, sentences: str) -> Iterator[tuple[int, Chun
             begins = sentence_ends(ending, chunk.beginning, lower_may_begin)
         yield start, chunk, begins
         if chunk.plain:
-            ending = NOT
+            ending = NEVER
         else:
             quotes += chunk.quotes
-            ending = chunk.ending if by_rules and not (begins and chunk.is_item_number) else NOT
+            ending = chunk.ending if by_rules and not (begins and chunk.is_item_number) else NEVER
         begins = False
 
 
@@ -429,9 +429,9 @@ def sentence_ends(ending: int, beginning: int, lower_may_begin: bool) -> bool:
     """Whether a sentence ends between two chunks."""
     if beginning == LOWER and not lower_may_begin:
         return False
-    if ending == RARELY:
+    if ending == BEFORE_STARTER:
         return beginning == STARTER
-    return ending == PLAINLY or (ending == UNLESS_NUMBERED and beginning != NUMERAL)
+    return ending == USUALLY or (ending == NOT_BEFORE_NUMERAL and beginning != NUMERAL)
 
 
 @lru_cache(MAX_CACHED)
@@ -449,8 +449,8 @@ def analyze_chunk(text: str, style: str) -> Chunk:
 def classify_ending(text: str) -> int:
     core = (FOOTNOTES.sub("", text) if text[-1] == "]" else text).rstrip(CLOSERS)
     if not core.endswith("."):
-        return PLAINLY if core.endswith(("!", "?", "…", STOP)) else NOT
-    return PLAINLY if core.endswith(("..", "….")) else period_after(core[:-1]).ending
+        return USUALLY if core.endswith(("!", "?", "…", STOP)) else NEVER
+    return USUALLY if core.endswith(("..", "….")) else period_after(core[:-1]).ending
 
 
 def classify_beginning(text: str) -> int:
@@ -504,7 +504,7 @@ def unwrap_lines(char_classes: str, lines: list[Span]) -> Iterator[int]:
 
 
 FINEST_FIRST = ("split-hyphens", "ud", "treebank")
-MAX_SPLIT = 0.03  # of the words, by the best style; English split at blanks alone has a tenth and more
+MAX_SPLIT = 0.03  # of the words, by the best style; English split at white space only has a tenth and more
 MAX_EXTRA_SPLIT = 0.005  # of the words, by a finer style than the best
 SAMPLE_WORDS = 50_000
 

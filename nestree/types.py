@@ -20,8 +20,8 @@ from nestree.errors import DataError, EmptySpanError, InputError, SpanRangeError
 
 Span = tuple[int, int]
 Item = TypeVar("Item")
-# Names that other libraries use, and ours.
-ATTRIBUTES_ELSEWHERE = {
+# What the attributes of other libraries are called here; for the messages of AttributeErrors.
+ATTRIBUTE_HINTS = {
     "Document": {
         "ents": "entities", "spans": "entities", "sents": "sentences", "tokens": "words", "trees": "tree",
         "labels": "entity.label of its entities", "to_df": "to_pandas()", "to_dataframe": "to_pandas()",
@@ -59,15 +59,15 @@ Context = tuple[tuple[str, ...], tuple[str, ...]]  # words of the document befor
 
 
 def missing_attribute(instance: Any, name: str) -> AttributeError:
-    """The error for an attribute that does not exist; names ours for what another library calls so."""
+    """The error for an attribute that does not exist; suggests ours if the name is that of another library."""
     kind = type(instance).__name__
-    near = ATTRIBUTES_ELSEWHERE.get(kind, {}).get(name)
-    hint = f"; use {near}" if near else ""
+    ours = ATTRIBUTE_HINTS.get(kind, {}).get(name)
+    hint = f"; use {ours}" if ours else ""
     return AttributeError(f"{kind} has no {name}{hint}", name=name, obj=instance)
 
 
 class AttributeHints:
-    """A base class whose errors name our attribute for what another library calls so."""
+    """A base class that suggests its own attribute for the name that another library uses."""
 
     __slots__ = ()
     if not TYPE_CHECKING:
@@ -154,9 +154,9 @@ class Sentence(AttributeHints):
     id: str | None = None
     complete: bool = True  # False: there may be entities that are not annotated
     extra: Mapping[str, Any] = field(default_factory=dict, compare=False)  # extra keys of its file
-    tree: Tree | None = field(default=None, compare=False)  # that a model predicted with the entities
+    tree: Tree | None = field(default=None, compare=False)  # predicted with the entities
     context: Context | None = field(default=None, compare=False, repr=False)  # for the encoder
-    forbidden: tuple[Span, ...] = ()  # that are known to be no entities, in an incomplete sentence
+    forbidden: tuple[Span, ...] = ()  # known not to be entities, in an incomplete sentence
 
     if TYPE_CHECKING:  # lists become tuples
 
@@ -185,7 +185,7 @@ class Sentence(AttributeHints):
                 raise SpanRangeError(
                     f"entity {entity} ends after the sentence, which has {plural(len(self.words), 'word')}: {self}"
                 )
-        if self.forbidden:
+        if self.forbidden != ():
             self._normalize_forbidden()
         if (self.text is None) != (self.offsets is None):
             raise DataError(f"a sentence has a text and the offsets of its words, or neither: {self}")
@@ -232,7 +232,7 @@ class Sentence(AttributeHints):
             last = j
 
     def phrase(self, entity: Entity) -> str:
-        """The text of the entity; if only words are known, they are joined by blanks."""
+        """The text of the entity; if only words are known, they are joined by spaces."""
         if self.text is None:
             return " ".join(self.words[entity.start : entity.end])
         return char_span(self, *entity.span).text
@@ -244,7 +244,7 @@ class Sentence(AttributeHints):
         return char_span(self, *entity.span)[:2]
 
     def with_text(self) -> "Sentence":
-        """The sentence itself if its text is known; otherwise a copy whose text joins the words by blanks."""
+        """The sentence itself if its text is known; otherwise a copy whose text joins the words by spaces."""
         if self.text is not None:
             return self
         offsets, start = [], 0
@@ -347,7 +347,7 @@ class TextEntity(AttributeHints):
     scores: tuple[float | None, ...]  # the probability of each label
     head: CharSpan | None  # the head word
     depth: int  # how many entities enclose it
-    # Set for each entity, but no fields: `dataclasses.asdict` would follow the circle.
+    # Set by `text_entities`. They are not fields, because `dataclasses.asdict` would follow the cycle forever.
     parent: ClassVar["TextEntity | None"] = None  # the smallest entity that encloses it
     children: ClassVar["tuple[TextEntity, ...]"] = ()
 

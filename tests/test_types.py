@@ -93,6 +93,11 @@ def test_numbers_of_numpy_and_equal_entities():
     assert {entity, Entity(0, 2, "A", head=1, extra={"x": 1})} == {entity} != {Entity(0, 2, "A")}
 
 
+def test_lists_become_tuples():
+    sentence = Sentence(["a"], [], "a", [[0, 1]], forbidden=[])
+    assert {sentence, Sentence(("a",), (), "a", ((0, 1),))} == {sentence}
+
+
 @pytest.mark.parametrize("name", ["start", "words", "entities", "unknown"])
 def test_nothing_can_be_assigned(name):
     document = Document([Sentence(WORDS, [Entity(3, 4, "GPE")])])

@@ -58,7 +58,7 @@ OutArgument = Annotated[Path | None, Argument(metavar="OUT", help="Where to writ
 
 
 class Opt(NamedTuple):
-    """What `--help` says about an option, the least value of a number, and the name if it is not the parameter's."""
+    """The help of an option, its metavar, the minimum of a number, and its name if it differs from the parameter's."""
 
     help: str
     metavar: str | None = None

@@ -286,7 +286,7 @@ def select(
     started = monotonic()
     pipeline = load_fast(model, device)
     rules = pipeline.model.text_rules._asdict()
-    # What is excluded is split as the pool is, or tasks that are annotated would not be found in it.
+    # Excluded data is split like the pool, so that its sentences are found there.
     split = {name: value for name in rules if (value := getattr(reading, name))}
 
     def stream() -> "Iterator[Document]":

@@ -8,6 +8,7 @@ written to a file or a pipe stay as they are.
 import difflib
 import gc
 import io
+import json
 import logging
 import math
 import os
@@ -41,7 +42,7 @@ USAGE_ERROR: Any = typer.BadParameter.__base__  # click's class: typer does not 
 COMPILATION = "nestree.treecrf.numba_kernels.simd"  # logs it: nothing else happens for up to a minute
 GC_THRESHOLD = 50_000  # by default, garbage collection takes 0.35 s of the four that `nestree predict` takes to start
 URL_OPTIONS = ("--cors-origin", "--ray", "--set")  # whose values may look like URLs
-# What options and commands of other tools are called here. A command may lack the option, and have a later one.
+# What options and commands of other tools are called here. Of several, the first that a command has is suggested.
 SYNONYMS = {
     "--out": "--output --output-dir --output-file --save --html",
     "--batch-words": "--batch-size --bs",
@@ -156,7 +157,7 @@ def complete_ray_option(arguments: list[str]) -> list[str]:
 
 
 class LogHandler(logging.StreamHandler[TextIO]):
-    """Shows warnings, even with --quiet; without it, that kernels are compiled; with -v, the rest of the log, too."""
+    """Shows warnings; without --quiet, also the compilation of kernels; with -v, the whole log."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         is_compilation = record.name == COMPILATION and Commands.verbosity == NORMAL
@@ -330,7 +331,7 @@ def escape_control(text: str) -> str:
 
 
 class EscapedStream:
-    """A text stream that escapes control characters; in bytes only if it is a terminal."""
+    """A text stream that escapes control characters; in its `buffer`, only if it is a terminal."""
 
     def __init__(self, stream: TextIO) -> None:
         self.unescaped, self.is_terminal = stream, stream.isatty()
@@ -348,7 +349,7 @@ class EscapedStream:
 
 
 class EscapedBuffer:
-    """The bytes of a terminal. Each `write` gets whole characters."""
+    """The `buffer` of a terminal, which escapes control characters. Each `write` gets whole characters."""
 
     def __init__(self, stream: TextIO) -> None:
         self.encoding, self.unescaped = stream.encoding, stream.buffer
@@ -371,7 +372,7 @@ def unescaped(stream: TextIO) -> TextIO:
 def escape_streams() -> Iterator[None]:
     """Escape control characters on both standard streams, and open those that are closed.
 
-    A closed standard output becomes one that cannot be written to; messages to a closed standard error are dropped.
+    Writing to a closed standard output is an error; messages to a closed standard error are dropped.
     """
     before = sys.stdout, sys.stderr
     for name, mode in (("stdout", os.O_RDONLY), ("stderr", os.O_WRONLY)):
@@ -398,8 +399,6 @@ def print_line(text: str) -> None:
 
 
 def print_json(value: Any, to_stderr: bool = False) -> None:
-    import json
-
     typer.echo(json.dumps(value, ensure_ascii=False, allow_nan=False, indent=2), err=to_stderr)
 
 
@@ -485,7 +484,7 @@ def reading_progress(paths: Sequence[Path]) -> Iterator[None]:
 
 
 class ProgressDisplay(AbstractContextManager[Any]):
-    """A bar that exists on a terminal only, and a clock that says when a line is due elsewhere."""
+    """A progress bar on a terminal; elsewhere, a line at most every LINE_SECONDS."""
 
     bar_format = "{desc} {percentage:3.0f} %|{bar}|{postfix}"
 
@@ -513,7 +512,7 @@ class ProgressDisplay(AbstractContextManager[Any]):
 
 
 class TrainingProgress(ProgressDisplay):
-    """Callbacks of training: a line for each note, and for each epoch or, of many, for each of about thirty."""
+    """Callbacks of training: a line for each note and each epoch; of many epochs, for about MAX_EPOCH_LINES."""
 
     def __init__(self) -> None:
         super().__init__(delay=0)

@@ -29,8 +29,8 @@ WIDENED = "widened to word boundaries"
 JOINED = "sentences joined around an entity"
 FRAGMENTS_JOINED = "fragments joined: the entity holds what is between them, too"
 TRIMMED = "spaces at the ends of an entity removed"
-BLANK = "dropped: an entity of blanks only"
-BLANK_HEAD = "dropped: a head of blanks only"
+BLANK = "dropped: an entity of white space only"
+BLANK_HEAD = "dropped: a head of white space only"
 OUTSIDE_BODY = "sentences outside of <TEXT> without entities left out"
 NARROWED = "narrowed: an entity begins or ends outside of all words"
 NO_WORD = "dropped: an entity that holds no word"
@@ -52,7 +52,7 @@ class Mention(NamedTuple):
     heads: Sequence[Span] = ()  # all words that may be the head, in characters
 
     def matches(self, text: str) -> bool:
-        """Whether the phrase, if there is one, is at these offsets of the text. Blanks count as equal."""
+        """Whether the phrase, if there is one, is at these offsets of the text. All white space is equal."""
         fragments = self.fragments or [(self.start, self.end)]
         actual = " ".join(text[max(0, start) : max(0, end)] for start, end in fragments)
         return not self.phrase or (self.end <= len(text) and actual.split() == self.phrase.split())
@@ -68,7 +68,7 @@ class Passage(NamedTuple):
 
 @dataclass
 class AnnotatedText:
-    """A text with mentions and, if the file says so, its words and sentences: what format modules yield."""
+    """A text with mentions and, if the file has them, its words and sentences: what format modules yield."""
 
     text: str
     mentions: Iterable[Mention]
@@ -76,14 +76,14 @@ class AnnotatedText:
     id: str | None = None
     extra: dict[str, Any] = field(default_factory=dict)
     complete: bool = True
-    source: str = "the text"  # its name in messages
+    source: str = "the text"  # the name of the text in messages
     passages: Sequence[Passage] = ()
     body: Sequence[Span] = ()  # sentences without entities that begin outside of it are left out; (): none
     words: Sequence[Span] | None = None
-    starts: Iterable[int] | None = None  # the words that begin sentences, if `words` are given
-    entities: Sequence[Entity] = ()  # that count these words
+    starts: Iterable[int] | None = None  # the first word of each sentence, if `words` are given
+    entities: Sequence[Entity] = ()  # in these words
     sentence_ids: Sequence[Any] = ()  # used if there is one for each sentence
-    only_words: bool = False  # the text was made up of the words
+    only_words: bool = False  # the text was made by joining the words
     forbidden: Sequence[Span] = ()  # spans of characters that are no entities
 
 
@@ -97,7 +97,7 @@ def align(
     counted, and so is each mention that holds no word and is dropped. A head of one word becomes `head`; one of
     several becomes `heads`. Invalid mentions go through `report.bad`.
     """
-    report = report if report is not None else ConversionReport()
+    report = report or ConversionReport()
     text, place = annotated.text, annotated.place
     mentions = list(valid_mentions(annotated, report))
     if annotated.passages:
@@ -128,7 +128,7 @@ def align(
 
 
 def valid_mentions(annotated: AnnotatedText, report: ConversionReport) -> Iterator[Mention]:
-    """The mentions without spaces at their ends; those that are invalid or hold only blanks are counted."""
+    """The valid mentions, without spaces at their ends; invalid ones and those of white space only are counted."""
     text = annotated.text
     for mention in annotated.mentions:
         place = mention.place or annotated.place
@@ -230,8 +230,8 @@ def joined_boundaries(
 
 
 def count_fitting_styles(text: str, mention: Mention, report: ConversionReport) -> None:
-    """Count the styles that separate more words than others, and do not cut this mention."""
-    start = 1 + max(text.rfind(blank, 0, mention.start) for blank in " \n\t")
+    """Count the finer word styles that have a word boundary at both ends of this mention."""
+    start = 1 + max(text.rfind(space, 0, mention.start) for space in " \n\t")
     end = next((k for k in range(mention.end, len(text)) if text[k].isspace()), len(text))
     for style in ("ud", "split-hyphens"):
         pieces = split(text[start:end], style, "lines")
@@ -296,7 +296,7 @@ def word_sentences(
     report: ConversionReport,
 ) -> tuple[Sentence, ...]:
     """The sentences that begin at these words; entities count the words of the whole text."""
-    text, borders, sentences = annotated.text, [*starts, len(words)], []
+    text, complete, boundaries, sentences = annotated.text, annotated.complete, [*starts, len(words)], []
     ids = annotated.sentence_ids if len(annotated.sentence_ids) == len(starts) else [None] * len(starts)
     by_sentence: list[list[Entity]] = [[] for _ in starts]
     forbidden: list[list[Span]] = [[] for _ in starts]
@@ -311,18 +311,17 @@ def word_sentences(
         first, last = overlapping_words(words, start, end)
         k = bisect_right(starts, first) - 1
         fits = first < last and (words[first][0], words[last - 1][1]) == (start, end)
-        if fits and last <= borders[k + 1]:
+        if fits and last <= boundaries[k + 1]:
             forbidden[k].append((first - starts[k], last - starts[k]))
         else:
             report.note(NOT_WORDS, annotated.place)  # no model can predict it
-    for k, (first, last) in enumerate(pairwise(borders)):
+    for k, (first, last) in enumerate(pairwise(boundaries)):
         start, end = words[first][0], words[last - 1][1]
-        offsets = tuple((i - start, j - start) for i, j in words[first:last])
-        in_sentence = tuple(text[i:j] for i, j in words[first:last])
-        before = in_sentence, tuple(by_sentence[k]), text[start:end], offsets, start
-        id = str(ids[k]) if ids[k] else None
+        forms = [text[i:j] for i, j in words[first:last]]
+        offsets = [(i - start, j - start) for i, j in words[first:last]]
+        part, id = text[start:end], str(ids[k]) if ids[k] else None
         try:
-            sentence = Sentence(*before, id, annotated.complete, forbidden=tuple(forbidden[k]))
+            sentence = Sentence(forms, by_sentence[k], part, offsets, start, id, complete, forbidden=forbidden[k])
         except DataError as error:
             raise error.at(annotated.place) from None
         sentences.append(sentence)
@@ -371,20 +370,20 @@ def has_surrogate_pairs(text: str) -> bool:
 
 
 class Token(NamedTuple):
-    """A token of spaCy or Prodigy: tokens and the blanks after them spell the whole text."""
+    """A token of spaCy or Prodigy: tokens and the spaces after them spell the whole text."""
 
     start: int
     end: int
-    blank: bool  # a single blank follows
+    space: bool  # a single space follows
     word: int | None  # the index of the word; None: text between words
 
 
 def tokens(text: str, words: Iterable[Span], report: ConversionReport) -> list[Token]:
-    """The words of a text, and what stands between them except single blanks.
+    """The words of a text, and what stands between them except single spaces.
 
-    Tokens that are neither words nor blanks are counted: readers of the file take them for words.
+    Tokens that are neither words nor white space are counted: readers of the file take them for words.
 
-    >>> [(token.start, token.end, token.blank, token.word)
+    >>> [(token.start, token.end, token.space, token.word)
     ...  for token in tokens("a b\\n\\nc", [(0, 1), (2, 3), (5, 6)], ConversionReport())]
     [(0, 1, True, 0), (2, 3, False, 1), (3, 5, False, None), (5, 6, False, 2)]
     """
@@ -396,7 +395,7 @@ def tokens(text: str, words: Iterable[Span], report: ConversionReport) -> list[T
             if not match[0].isspace():
                 report.note("characters that belong to no word written as words")
             if result and text[first] == " ":
-                result[-1] = result[-1]._replace(blank=True)
+                result[-1] = result[-1]._replace(space=True)
                 first += 1
             if first < last:
                 result.append(Token(first, last, False, None))

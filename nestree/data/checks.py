@@ -280,7 +280,7 @@ class Checker:
             usual = max(spellings[normalize(label)], key=lambda x: (counts[x], x == x.strip()))
             if label != usual or label != " ".join(label.split()):
                 reported.add(label)
-                better = f"mostly {usual!r}" if label != usual else "with blanks that do not belong there"
+                better = f"mostly {usual!r}" if label != usual else "with extra white space"
                 yield Finding("label-spelling", first[label], f"{usage[label]}; {better}")
         for label in [label for label in counts if label not in reported]:
             frequent = (x for x, times in counts.items() if times >= 20 * counts[label])
@@ -396,7 +396,7 @@ def split_name(path: Path) -> str | None:
 
 
 def normalize(label: str) -> str:
-    """The label without case, blanks, hyphens and underscores."""
+    """The label without case, white space, hyphens and underscores."""
     return re.sub(r"[\s_-]+", "", label).casefold()
 
 

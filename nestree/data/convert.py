@@ -32,14 +32,14 @@ class Conversion:
         has_documents = self.target_format not in WITHOUT_TEXT
         written = max(0, documents - self.writing.unwritten_documents) if has_documents else 0
         sides = {
-            "read": (self.source, self.source_format, self.reading),
-            "written": (self.target, self.target_format, self.writing),
+            "read": (self.source, self.source_format, documents, self.reading),
+            "written": (self.target, self.target_format, written, self.writing),
         }
         return {
             verb: {
                 "path": str(path),
                 "format": format,
-                "documents": written if verb == "written" else documents,
+                "documents": count,
                 "sentences": report.sentences - report.unwritten_sentences,
                 "entities": report.entities,
                 "changes": [
@@ -48,7 +48,7 @@ class Conversion:
                 ],
                 "skipped": report.skipped,
             }
-            for verb, (path, format, report) in sides.items()
+            for verb, (path, format, count, report) in sides.items()
         }
 
     def as_text(self) -> str:

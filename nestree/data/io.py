@@ -51,10 +51,10 @@ class ConversionReport:
     counts: Counter[str] = field(default_factory=Counter)
     places: dict[str, list[str]] = field(default_factory=dict)
     skipped: list[str] = field(default_factory=list)  # the messages of errors that were skipped
-    unwritten_documents: int = 0  # for which a format has no place
+    unwritten_documents: int = 0  # that the format cannot hold
     unwritten_sentences: int = 0  # of these
-    bare_sentences: int = 0  # documents of one sentence each, from a file that knows no documents
-    fitting_styles: Counter[str] = field(default_factory=Counter)  # that widened entities would fit
+    bare_sentences: int = 0  # documents of one sentence each, from a format without documents
+    fitting_styles: Counter[str] = field(default_factory=Counter)  # word styles by the widened entities that they fit
     place: str = ""  # of the record that is being read
 
     def note(self, what: str, place: str = "", times: int = 1) -> None:
@@ -154,9 +154,9 @@ def check_nesting(entities: Iterable[Entity | Span], place: str) -> None:
 
 
 def check_bytes(size: int, path: Path) -> None:
-    """Raise if the unpacked size of a file is more than `max_bytes`."""
+    """Raise if the decompressed size of a file is more than `max_bytes`."""
     if size > (limit := current_limits.get().max_bytes):
-        raise DataError(f"{path} holds more than {limit:,} bytes, unpacked. {limit_remedy('max_bytes')}")
+        raise DataError(f"{path} holds more than {limit:,} bytes, decompressed. {limit_remedy('max_bytes')}")
 
 
 def line_too_long_error(path: Path, line: int, longest: int) -> DataError:
@@ -201,8 +201,8 @@ class GzipReader(io.RawIOBase):
 
 
 @contextmanager
-def open_file(path: Path) -> Iterator[BinaryIO]:
-    """The bytes of a file, unpacked if it is gzip; `-` is standard input."""
+def open_file(path: Path) -> Iterator[io.BufferedReader]:
+    """The bytes of a file, decompressed if it is gzip; `-` is standard input."""
     try:
         if path == STDIO:
             if sys.stdin is None:
@@ -216,22 +216,24 @@ def open_file(path: Path) -> Iterator[BinaryIO]:
     except FileNotFoundError:
         raise DataError(f"{path} does not exist. Check the name and the directory.") from None
     except (EOFError, gzip.BadGzipFile, zlib.error) as why:
-        raise DataError(f"{path} cannot be unpacked: {why}. It may be cut off; fetch or make it again.") from None
+        raise DataError(
+            f"{path} cannot be decompressed: {why}. It may be cut off; download or create it again."
+        ) from None
     except OSError as why:
         raise DataError(f"{path} cannot be read: {why.strerror or why}.") from None
 
 
-PACKED = re.compile(rb"PK\x03\x04|BZh[1-9]1AY&SY|\xfd7zXZ|\x28\xb5\x2f\xfd|7z\xbc\xaf")  # zip, bzip2, xz, zstd, 7z
+COMPRESSED = re.compile(rb"PK\x03\x04|BZh[1-9]1AY&SY|\xfd7zXZ|\x28\xb5\x2f\xfd|7z\xbc\xaf")  # zip, bzip2, xz, zstd, 7z
 
 
-def decompress(file: BinaryIO, path: Path) -> BinaryIO:
-    """The file itself or, if it is gzip, its unpacked bytes."""
-    buffered = file if isinstance(file, io.BufferedReader) else io.BytesIO(file.read())
-    start = buffered.peek(2) if isinstance(buffered, io.BufferedReader) else buffered.getvalue()
-    if PACKED.match(start):
+def decompress(file: BinaryIO, path: Path) -> io.BufferedReader:
+    """The file itself or, if it is gzip, its decompressed bytes."""
+    buffered = file if isinstance(file, io.BufferedReader) else io.BufferedReader(io.BytesIO(file.read()))
+    start = buffered.peek(2)
+    if COMPRESSED.match(start):
         raise DataError(
-            f"{path} is a packed file or an office document, and of packed files only gzip is read. Unpack it, or save "
-            "it as text."
+            f"{path} is a compressed file or an office document; of compressed files, only gzip is read. "
+            "Decompress it, or save it as text."
         )
     is_gzip = start[:2] == b"\x1f\x8b"
     return io.BufferedReader(GzipReader(buffered, path), 2**17) if is_gzip else buffered
@@ -240,8 +242,8 @@ def decompress(file: BinaryIO, path: Path) -> BinaryIO:
 def list_files(folder: Path) -> list[Path]:
     """The files in a folder and the folders in it, sorted, without hidden ones.
 
-    Links to folders are followed; a folder that can be reached in several ways is listed once. One that cannot be read
-    is an error. Links to nothing are listed, so that reading them is one, too.
+    Links to folders are followed; a folder that can be reached in several ways is listed once. A folder that cannot be
+    read is an error. Broken links are listed, so that reading them is an error, too.
     """
 
     def fail(why: OSError) -> None:
@@ -314,7 +316,7 @@ def read_text(path: Path) -> str:
 
 
 def read_bytes(path: Path) -> bytearray:
-    """All bytes of a file, unpacked if it is gzip."""
+    """All bytes of a file, decompressed if it is gzip."""
     data = bytearray()
     with open_file(path) as file:
         while part := file.read(2**20):
@@ -379,8 +381,8 @@ def excerpt(text: str, position: int) -> str:
 def json_records(path: Path, report: ConversionReport) -> Iterator[tuple[str, dict[str, Any]]]:
     """Each object of a JSON list, of JSON lines, or of concatenated JSON, with its place.
 
-    Values that are no objects go through `report.bad`. Of JSON that is not one object a line, the whole text is held in
-    memory, and after an error its rest is not read.
+    Values other than objects go through `report.bad`. JSON that is not one object a line is held in memory as a whole,
+    and is read up to its first error.
     """
     lines, is_first = read_lines_or_errors(path), True
     for number, line in lines:
@@ -408,7 +410,7 @@ def json_records(path: Path, report: ConversionReport) -> Iterator[tuple[str, di
 def parse_values(
     first: str, lines: Iterator[tuple[int, str | DataError]], path: Path, line: int
 ) -> Iterator[tuple[str, Any]]:
-    """The values of a JSON list, or of concatenated JSON, each with its place; `first` is its line number `line`."""
+    """The values of a JSON list or of concatenated JSON, each with its place; it begins with `first`, in `line`."""
     parts = [first]
     for _, text in lines:
         if isinstance(text, DataError):
@@ -418,7 +420,7 @@ def parse_values(
     at = counted = 0
 
     def skip(character: str = "") -> bool:
-        """Go to what is not blank, and past this character, if it comes next."""
+        """Skip white space and then this character, if it comes next; return whether it does."""
         nonlocal at, line, counted
         while text[at : at + 1].isspace():
             at += 1
@@ -428,10 +430,10 @@ def parse_values(
         return is_next
 
     is_list = skip("[")
-    is_empty = is_list and skip("]")
+    is_closed = is_list and skip("]")
     for count in itertools.count(1):
         skip()
-        if is_empty or at == len(text):
+        if is_closed or at == len(text):
             break
         try:
             value, end = STRICT.raw_decode(text, at)
@@ -446,14 +448,15 @@ def parse_values(
         yield f"{path}:{line}, record {count}", value
         at = end
         if is_list and not skip(","):
-            is_empty = skip("]")
+            is_closed = skip("]")
             break
     skip()
-    following = f" before {text[at : at + 30]!r}" if at < len(text) else ""
-    if is_list and not is_empty:
-        raise DataError(f"{path}:{line}: a comma or ] is missing{following}. The file may be cut off.")
-    if following:
-        raise DataError(f"{path}:{line}: the list has ended, and more follows{following}.")
+    rest = text[at : at + 30]
+    if is_list and not is_closed:
+        before = f" before {rest!r}" if rest else ""
+        raise DataError(f"{path}:{line}: a comma or ] is missing{before}. The file may be cut off.")
+    if rest:
+        raise DataError(f"{path}:{line}: the list has ended, and more follows: {rest!r}.")
 
 
 # XML
@@ -570,8 +573,7 @@ def write_error(path: Path, why: OSError) -> DataError:
         errno.EACCES: "Choose another place, or get the right to write there",
         errno.ENOENT: "Choose another place: no folder can be made there",
         errno.ENOSPC: "Make room, or choose another place",
-        errno.EEXIST: (no_folder := "Choose another place: what would be a folder there is a file"),
-        errno.ENOTDIR: no_folder,
+        **dict.fromkeys((errno.EEXIST, errno.ENOTDIR), "Choose another place: one of its folders is a file"),
     }.get(why.errno or 0, "Choose another place")
     meant = Path(*(part for part in path.parts if not (part[:1] == "." and part.endswith(TEMPORARY))))
     return DataError(f"{meant} cannot be written: {why.strerror or why}. {remedy}.")
@@ -579,7 +581,7 @@ def write_error(path: Path, why: OSError) -> DataError:
 
 @contextmanager
 def atomic_writer(path: Path) -> Iterator[TextIO]:
-    """A text file that appears under its name when it is complete; gzip if the name ends so; `-`: standard output."""
+    """A text file that gets its name when it is complete; gzip if the name ends in .gz; `-` is standard output."""
     if path == STDIO and streams_stdout.get():
         stdout = io.TextIOWrapper(sys.stdout.buffer, "utf-8", newline="\n", line_buffering=True)
         try:
@@ -601,8 +603,8 @@ def atomic_writer(path: Path) -> Iterator[TextIO]:
         if path.suffix == ".gz":
             with (
                 open(temporary, "wb") as raw,
-                gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0) as packed,
-                io.TextIOWrapper(packed, encoding="utf-8", newline="\n") as file,
+                gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0) as compressed,
+                io.TextIOWrapper(compressed, encoding="utf-8", newline="\n") as file,
             ):
                 yield file
         else:
@@ -658,8 +660,8 @@ locking = threading.Lock()
 def claim_temporary_folder(path: Path) -> tuple[Path, int | None]:
     """A new folder beside `path`, and the descriptor of its lock file, if it has one.
 
-    What a killed process left there is removed: its lock is free. A folder of another user, or with files and no lock
-    file, is left alone, as is one that another process or thread has locked.
+    A folder that a killed process left, whose lock is free, is emptied and used again. One that another process or
+    thread has locked, that belongs to another user, or that has files and no lock file is left alone.
     """
     folder = path.with_name(f".{path.name[:40]}{TEMPORARY}")
     lock = None
@@ -725,16 +727,3 @@ def lock_owner(path: Path) -> str:
     except OSError:
         return ""
     return f" ({owner})" if owner else ""
-
-
-# Documents
-
-
-def read(path: Path | str, format: str | None = None, **options: Any) -> list[Document]:
-    """The documents of a file or folder; a format that is not named is detected.
-
-    `options`: those of the format, see docs/data.md. `nestree.data.formats.read` is the same as a stream.
-    """
-    from nestree.data import formats
-
-    return list(formats.read(path, format, **options))

@@ -32,7 +32,7 @@ def as_url(path: Path) -> str | None:
 
 @lru_cache
 def open_store(url: str) -> "ObjectStore":
-    """The folder or object at this URL. A connection is reused."""
+    """The folder or object at this URL; its connection is reused."""
     return ObjectStore(url)
 
 
@@ -71,7 +71,7 @@ class ObjectStore:
             ) from why
 
     def names(self) -> set[str]:
-        """Of all objects in the folder, relative to it."""
+        """The names of all objects in the folder, relative to it."""
         with self.translate_errors("read"):
             selector = self.fs.FileSelector(self.path, recursive=True, allow_not_found=True)
             files = [info.path for info in self.filesystem.get_file_info(selector) if info.is_file]
@@ -93,8 +93,8 @@ class ObjectStore:
     def upload(self, source: Path, name: str = "") -> list[str]:
         """Copy a file, or all files of a folder; returns the names of what was written. "": the object of this URL.
 
-        Of a document's .txt and .ann files, the text comes first. pyarrow copies: a stream that Python writes to would
-        become an object even if an interrupt cuts it short.
+        Of a document's .txt and .ann files, the text comes first. pyarrow copies, since a stream
+        that Python writes to becomes an object even if an interrupt cuts it short.
         """
         files = [source]
         if source.is_dir():

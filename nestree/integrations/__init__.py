@@ -1,1 +1,1 @@
-"""Other libraries: spaCy."""
+"""Integrations with other libraries: spaCy and Ray."""

@@ -38,14 +38,14 @@ if TYPE_CHECKING:
     from nestree.pipeline import Group, Pipeline
     from nestree.predict_files import FilePredictOptions, FilePredictor, Job, JobPlan, ReadDocument, ResumeLog, Summary
 
-MAX_DEATHS = 3  # of actors that a document is given
+MAX_DEATHS = 3  # of the actors that predict a document, until it is skipped
 QUEUED_PER_WORKER = 2  # tasks: one runs, one waits
 BUFFERED_PER_WORKER = 4  # buffers of documents that are read and not yet written
-START_SECONDS = 600.0  # without any worker that is ready
+START_SECONDS = 600.0  # to wait for a worker that is ready
 CONNECT_SECONDS = 10.0
-POLL_SECONDS = 5.0  # between two looks at the head of the cluster
-HEAD_SECONDS = 30.0  # that the head may be gone: it may be restarted, and Ray itself gives up after 60
-FILES_PER_WORKER = 4  # larger files are not left to one worker alone
+POLL_SECONDS = 5.0  # between two checks that the cluster is alive
+HEAD_SECONDS = 30.0  # without an answer of the head node, which may be restarting; Ray itself gives up after 60
+FILES_PER_WORKER = 4  # a file with a larger share of all bytes is predicted by several workers
 TASK_BYTES = 2**15  # of small files that a worker gets at once, about 5,000 words
 HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"  # with which a client of gRPC begins
 SETTINGS_FRAME = bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))  # that client and server send next; the fourth byte is its type
@@ -114,7 +114,7 @@ class Recognize:
 
         def handle_error(row: int, error: Exception) -> None:
             message = str(error) if isinstance(error, NestreeError) else f"{type(error).__name__}: {error}"
-            errors[row] = message.encode("utf-8", "backslashreplace").decode()
+            errors[row] = as_arrow(message)
 
         batcher = Batcher(self.pipeline, to_document, self.options, handle_error, batch_words=self.batch_words)
         for row, document in batcher.stream(range(len(values))):
@@ -237,7 +237,7 @@ class Worker:
         owner: str,
     ) -> None:
         if version != __version__:
-            raise InputError(f"a worker has nestree {__version__}, and here is {version}. Install the same version.")
+            raise InputError(f"a worker has nestree {__version__}, this machine {version}. Install the same version.")
         self.pipeline = load_on_worker(model, device, options.predict_options.max_sentence_words)
         self.plan, self.options, self.limits, self.owner = plan, options, limits, owner
         if Path(directory).is_dir():
@@ -301,13 +301,13 @@ class Worker:
 
 @dataclass(eq=False)
 class Task:
-    """Something that one actor does."""
+    """A call of a method of one actor."""
 
     method: str
     argument: Any
-    item: Any = None  # what the driver keeps for it
-    deaths: int = 0  # of actors that did it
-    is_suspect: bool = False  # its actor died; the next one does nothing else meanwhile
+    item: Any = None  # what the driver needs to handle the result
+    deaths: int = 0  # of actors that ran it
+    is_suspect: bool = False  # an actor died with it: it is run with no other task queued on its actor
     result: Any = None
     is_done: bool = False
 
@@ -329,8 +329,8 @@ class Cluster:
     arguments: tuple[Any, ...] = ()  # of its constructor
     failed_starts: int = 0  # since the last actor that was ready
     suspects: "set[Job]" = field(default_factory=set)  # files whose workers died
-    head_seen: float = field(default_factory=monotonic)  # when the head of the cluster answered last
-    next_look: float = 0.0  # at the head
+    head_seen: float = field(default_factory=monotonic)  # when the head node answered last
+    next_check: float = 0.0  # when `check_alive` looks for the head again
 
     def prepare(self, plan: "JobPlan", options: "FilePredictOptions") -> None:
         """Start the actors."""
@@ -411,14 +411,14 @@ class Cluster:
                 raise InputError(f"a worker failed: {type(cause).__name__}: {cause}.") from error
             except ray.exceptions.RayError as error:
                 log.info("an actor died: %s", str(error).partition("\n")[0])
-                finished.append(self.bury(actor))
+                finished.append(self.replace_actor(actor))
         return finished
 
     def check_alive(self) -> None:
-        """Raise if the cluster is gone: Ray would end this process after a while, whatever it does."""
-        if monotonic() < self.next_look:
+        """Raise if the cluster is gone, before Ray ends this process because of it."""
+        if monotonic() < self.next_check:
             return
-        self.next_look = monotonic() + POLL_SECONDS
+        self.next_check = monotonic() + POLL_SECONDS
         ray = import_ray()
         node = ray._private.worker._global_node
         lost = None if node is None or accepts_connections(node.raylet_socket_name) else "this machine"
@@ -430,12 +430,12 @@ class Cluster:
         if lost:
             raise ClusterLostError(f"Ray does not answer any more at {lost}. Start it again.")
 
-    def bury(self, actor: Any) -> Task:
-        """Replace a dead actor, and return what it was doing; its other tasks go to others."""
+    def replace_actor(self, actor: Any) -> Task:
+        """Start a new actor for one that died; return the task that it was running, and queue its other tasks again."""
         tasks = self.running.pop(actor)
-        import_ray().kill(actor)  # if it only did not answer
+        import_ray().kill(actor)  # it may be alive, and unreachable
         self.results = {key: value for key, value in self.results.items() if value[0] is not actor}
-        for task in tasks:  # the first was done and its result may be lost, so that another one is to blame
+        for task in tasks:  # the first may have been done and its result lost, so any of them may be the cause
             task.is_suspect = True
         self.waiting.extendleft(reversed(list(islice(tasks, 1, None))))
         task = tasks[0]
@@ -558,7 +558,7 @@ def accepts_connections(address: str) -> bool:
             socket.create_connection((host.strip("[]"), int(port)), POLL_SECONDS).close()
         return True
     except (TimeoutError, BlockingIOError):
-        return address.startswith("/")  # it has no time
+        return address.startswith("/")  # the raylet is busy
     except OSError:
         return False
 
@@ -682,7 +682,7 @@ def connect_error(address: str, message: str) -> InputError:
     versions = re.findall(r"(Ray|Python): (\S+)", message)
     if "ersion mismatch" in message and len(versions) == 4:
         cluster, here = (" and ".join(map(" ".join, pair)) for pair in (versions[:2], versions[2:]))
-        return InputError(f"the cluster at {address} runs {cluster}, and here is {here}. Install the same versions.")
+        return InputError(f"the cluster at {address} runs {cluster}, this machine {here}. Install the same versions.")
     if "AuthToken" in message or "Unauthenticated" in message:
         return InputError(
             f"the cluster at {address} wants a token. Copy ~/.ray/auth_token from its head to this machine, if it is "

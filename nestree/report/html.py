@@ -139,7 +139,7 @@ def round_ticks(largest: float, intervals: int) -> list[float]:
     return [round(k * step, 9) for k in range(int(largest / step + 1e-9) + 1)]
 
 
-# Curves, which the template draws as squares
+# Curves, which the template draws as square plots
 
 
 class Curve(NamedTuple):

@@ -74,6 +74,7 @@ class Service:
     def __init__(self, load: Callable[[], Pipeline], options: ServeOptions) -> None:
         self.options, self.metrics = options, Metrics()
         self.queue = PredictionQueue(load, options, self.metrics)
+        self.bodies: set[asyncio.Timeout] = set()  # of requests whose body is being read
 
     async def read_json(self, request: Request, model: type[Body]) -> Body:
         """The body of a request; raises an ApiError if it is too large, too slow or invalid."""
@@ -85,12 +86,18 @@ class Service:
             compressed = "compressed " * ("content-encoding" in request.headers)
             message = f"The body is {compressed}{given[:100] or 'of no type'}; send plain application/json in UTF-8."
             raise ApiError(415, "wrong_content_type", message)
+        timeout = asyncio.timeout(self.options.timeout)
+        self.bodies.add(timeout)
         try:
-            async with asyncio.timeout(self.options.timeout):
+            async with timeout:
                 body = await self.read_body(request)
         except TimeoutError:
+            if self.queue.draining:
+                self.queue.check_open()  # raises
             message = f"The body did not arrive within {self.options.timeout:g} s; send it faster or in parts."
             raise ApiError(408, "slow_body", message, {"Connection": "close"}) from None
+        finally:
+            self.bodies.discard(timeout)
         try:
             return model.model_validate_json(body.removeprefix(codecs.BOM_UTF8))
         except ValidationError as errors:

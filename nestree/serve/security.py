@@ -22,7 +22,7 @@ from nestree.serve.queue import PredictionQueue
 
 log = logging.getLogger(__name__)
 
-# Without the key: the page asks for it, load balancers have none, and Label Studio sends none with its events.
+# These need no key: the page asks for it, load balancers have none, and Label Studio sends none with its events.
 OPEN_PATHS = ("/", "/health", "/ready", "/favicon.ico", "/label-studio/webhook")
 CLIENT_CLOSED = 499  # in metrics, as nginx counts it
 SECURITY_HEADERS = {
@@ -52,7 +52,7 @@ class Guard:
             await self.app(scope, receive, send)
             return
         started, status = time.perf_counter(), 0
-        scope = {**scope, "path": scope["path"].rstrip("/") or "/"}  # not a redirect, which leaves TLS
+        scope = {**scope, "path": scope["path"].rstrip("/") or "/"}  # a redirect would lose https behind a proxy
 
         async def send_with_headers(message: Message) -> None:
             nonlocal status
@@ -107,7 +107,7 @@ class Guard:
             raise ApiError(403, "wrong_origin", message)
         if self.key is None or path in OPEN_PATHS or is_static(path):
             return
-        if not hmac.compare_digest(given_key(headers.get("authorization", "")), self.key):
+        if not hmac.compare_digest(parse_key(headers.get("authorization", "")), self.key):
             # A browser asks for a password if it opens a page, but not for the calls of a page, which ask themselves.
             scheme = "Basic" if "text/html" in headers.get("accept", "") else "Bearer"
             message = "This server needs its API key: send it as Authorization: Bearer KEY, or as Basic password."
@@ -118,10 +118,10 @@ def is_static(path: str) -> bool:
     return path == "/" or path.startswith("/static/")
 
 
-def given_key(authorization: str) -> bytes:
+def parse_key(authorization: str) -> bytes:
     """The key in the header Authorization; empty if there is none.
 
-    >>> given_key("Bearer abc"), given_key("Basic " + base64.b64encode(b"anyone:abc").decode())
+    >>> parse_key("Bearer abc"), parse_key("Basic " + base64.b64encode(b"anyone:abc").decode())
     (b'abc', b'abc')
     """
     scheme, _, value = authorization.partition(" ")

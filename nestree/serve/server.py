@@ -1,5 +1,6 @@
 """The process: uvicorn, signals and loading."""
 
+import logging
 import signal
 import socket
 from collections.abc import Callable
@@ -9,9 +10,8 @@ import uvicorn
 
 from nestree.errors import InputError
 from nestree.pipeline import Pipeline
-from nestree.serve.app import create_app
+from nestree.serve.app import Service, create_app
 from nestree.serve.options import ServeOptions
-from nestree.serve.queue import PredictionQueue
 
 
 def run(
@@ -39,7 +39,7 @@ def run(
         timeout_graceful_shutdown=int(options.timeout) + 5,
     )
     server = Server(config)
-    server.queue = queue
+    server.service = app.state.service
     queue.on_load_error = lambda: setattr(server, "should_exit", True)
     # For the time until uvicorn sets its own. It restores this one and raises the signal again when it is done.
     before = signal.signal(signal.SIGTERM, server.handle_exit)
@@ -59,11 +59,18 @@ def run(
 class Server(uvicorn.Server):
     """Accepts no more requests once a signal asks it to end."""
 
-    queue: PredictionQueue
+    service: Service
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        self.queue.draining = True
+        if self.service.queue.draining and sig == signal.SIGINT:  # uvicorn cancels all requests, and would log each
+            logging.getLogger("uvicorn.error").disabled = True
+        self.service.queue.draining = True
         super().handle_exit(sig, frame)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for timeout in self.service.bodies:
+            timeout.reschedule(0)  # these requests would be refused, and their clients may be gone
+        await super().shutdown(sockets)
 
 
 def open_socket(host: str, port: int) -> socket.socket:

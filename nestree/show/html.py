@@ -33,8 +33,8 @@ from nestree.show.layout import (
 from nestree.types import Document, Sentence, TextEntity, crossing_pairs
 
 MAX_OPEN_TREES = 3  # a page with more trees opens with all of them folded
-# Closing punctuation that stands apart, as in tokenized text; a line may not begin with it.
-APART = re.compile(r" +[.,;:!?…)\]}]+(?=\s|$)")
+# Closing punctuation after a space, as in tokenized text; a line must not begin with it.
+DETACHED_PUNCTUATION = re.compile(r" +[.,;:!?…)\]}]+(?=\s|$)")
 
 
 def draw_boxes(document: Document) -> str:
@@ -170,7 +170,7 @@ def box_parts(text: str, entities: Sequence[TextEntity], start: int, end: int, d
 def verbatim(text: str) -> str:
     """Text that a browser reads back unchanged; it would turn a bare carriage return into a line feed."""
     escaped = escape(escape_invisible(text), quote=False).replace("\r", "&#13;")
-    return APART.sub(r'<span class="n">\g<0></span>', escaped)
+    return DETACHED_PUNCTUATION.sub(r'<span class="n">\g<0></span>', escaped)
 
 
 def table_row(entity: TextEntity, scored: bool) -> str:

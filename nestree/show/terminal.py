@@ -127,13 +127,13 @@ CUTTABLE = {*LIGHT, *HEAVY, "│"}
 
 
 def draw_sentence(sentence: Sentence, width: int) -> Text:
-    """The tree of a sentence above its words and its entities below them, in stretches of at most `width` columns."""
+    """The tree of a sentence above its words and its entities below them, wrapped to `width` columns."""
     layout = SentenceLayout(sentence)
     words, columns = layout.words, word_columns(layout.words)
     styles = {span: TERMINAL_COLORS[color_index(label)] for span, label in layout.labels.items()}
     tree = draw_tree(layout, styles) if layout.heads else None
     lines: list[Text] = []
-    for first, last in stretches(words, width):
+    for first, last in wrap_words(words, width):
         left, right = columns[first], columns[last] if last < len(words) else None
         if tree is not None:
             lines += [line for line in tree.lines(left, right) if line.plain.strip(" │")]
@@ -143,10 +143,10 @@ def draw_sentence(sentence: Sentence, width: int) -> Text:
     return Text("\n").join(lines)
 
 
-def stretches(words: Sequence[str], width: int) -> list[Span]:
-    """Which words stand on each line of `width` columns; a wider word has a line of its own.
+def wrap_words(words: Sequence[str], width: int) -> list[Span]:
+    """The words of each line of `width` columns; a wider word has a line of its own.
 
-    Lines of a tree extend to the next stretch, and a probability on them may reach beyond it.
+    There is room for a probability after a line: it may extend beyond the words.
     """
     columns = word_columns(words)
     if columns[-2] + cell_len(words[-1]) <= width:

@@ -218,8 +218,9 @@ def report_step(run: Run, share: float) -> None:
     epochs_left, sentences = epochs - progress.epoch + 1, progress.passes * len(run.corpus.train)
     seconds_per_epoch = progress.epoch_seconds / share
     run.first_step = run.first_step or (progress.epoch, progress.epoch_seconds, share)
-    epoch, seconds, done = run.first_step
-    if epoch == progress.epoch and done < share:  # the first step may have compiled kernels
+    first_epoch, seconds, done = run.first_step
+    compiling = progress.epoch == first_epoch
+    if compiling and done < share:  # the first step may have compiled kernels
         seconds_per_epoch = (progress.epoch_seconds - seconds) / (share - done)
     step = Step(
         epoch=progress.epoch,
@@ -232,8 +233,9 @@ def report_step(run: Run, share: float) -> None:
     )
     for callback in run.callbacks:
         callback.step(step)
-    compiling = epoch == progress.epoch and run.accelerator.device.type == "cuda"
-    if progress.epoch_seconds >= (CUDA_ESTIMATE_AFTER if compiling else ESTIMATE_AFTER):
+    cuda = run.accelerator.device.type == "cuda"
+    estimate_after = CUDA_ESTIMATE_AFTER if compiling and cuda else ESTIMATE_AFTER
+    if progress.epoch_seconds >= estimate_after and not (compiling and done == share):
         report_estimate(run, step.seconds_left, epochs_left)
 
 

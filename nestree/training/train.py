@@ -30,6 +30,7 @@ from nestree.training.callbacks import Callbacks, ProgressBar, TensorBoard
 from nestree.training.dataset import (
     Corpus,
     adapt_to_small_data,
+    count_mentions,
     id_or_words,
     load_init_settings,
     make_corpus,
@@ -218,6 +219,12 @@ def fit(
     else:
         if accelerator.is_main_process:
             files.check_new()  # before the encoder is fetched, which may take long
+        trees = settings.model.structure != "none"
+        if teachers is None and not any(count_mentions(sentence, trees) for sentence in corpus.train):
+            raise TrainingError(
+                "in every training sentence with entities, some of them cross, and no tree holds both, so there is "
+                "nothing to learn. Correct them, or set training.crossing to drop."
+            )
         progress = Progress(corpus.fingerprint, dict(origin or {}), passes=corpus.passes)
         torch.manual_seed(settings.training.seed)
         if init is None:

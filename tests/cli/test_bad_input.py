@@ -34,7 +34,7 @@ BIOC = (FIXTURES / "tools" / "bioc.xml").read_text(encoding="utf-8")
 BAD: dict[str, tuple[str, str, bytes, str]] = {
     # what is wrong: format, name, content, what the sentence says after the name
     "malformed JSON": ("jsonl", "a.jsonl", (LINE + LINE[:40] + "\n" + LINE).encode(), ":2: this is not JSON"),
-    "cut off": ("jsonl", "a.jsonl.gz", gzip.compress(LINE.encode() * 999)[:-40], "cannot be unpacked"),
+    "cut off": ("jsonl", "a.jsonl.gz", gzip.compress(LINE.encode() * 999)[:-40], "cannot be decompressed"),
     "encoding, XML": ("genia", "a.xml", GENIA.encode() % (b"", b"caf\xe9"), ":5: "),
     "unknown encoding": ("genia", "a.xml", b'<?xml version="1.0" encoding="klingon"?><set></set>', "encoding"),
     "XML without articles": ("genia", "a.xml", b"<set></set>", "it is empty"),
@@ -123,7 +123,7 @@ def test_skip_bad_keeps_what_a_file_has_before_it_is_cut_off(tmp_path, format):
     source = write_bytes(tmp_path / "a.gz", gzip.compress(RECORDS[format][0].encode() * 4_000)[:-40])
     read = convert_skipping(source, tmp_path / "out.jsonl", format)
     assert read["sentences"] == read["entities"] > 1000
-    assert [error.startswith(f"{source} cannot be unpacked") for error in read["skipped"]] == [True]
+    assert [error.startswith(f"{source} cannot be decompressed") for error in read["skipped"]] == [True]
 
 
 def test_skip_bad_keeps_what_can_be_read(tmp_path):

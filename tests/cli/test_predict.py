@@ -247,7 +247,7 @@ def test_odd_texts(tiny_model, tmp_path, data, text):
         (["a.txt", "--threshold", "1"], "threshold is 1.0; it must be a number, 0 or more and less than 1"),
         (["a.txt", "--write", "by=bytes"], "by is one of words, characters, not 'bytes'"),
         (["a.txt", "--read", "longest=1"], "longest is 1"),
-        (["a.txt", "--out", "a.txt/b.jsonl", "--model", "odd"], "what would be a folder there is a file"),
+        (["a.txt", "--out", "a.txt/b.jsonl", "--model", "odd"], "one of its folders is a file"),
         (["a.txt", "--model", "odd"], "it is not a nestree model"),
         (["a.txt", "--model", "no such"], "no such does not exist. Name a directory"),
     ],

@@ -18,7 +18,7 @@ from nestree.types import Document
 WIDENED = "widened to word boundaries"
 JOINED = "sentences joined around an entity"
 TRIMMED = "spaces at the ends of an entity removed"
-BLANK = "dropped: an entity of blanks only"
+BLANK = "dropped: an entity of white space only"
 
 
 def align(
@@ -133,7 +133,7 @@ def test_heads():
     assert document.sentences[1].entities[0].head == 1
     document, report = align("Ann  Li left", (0, 7, "PER", (3, 5)), (0, 7, "PER", (2, 2)))
     assert [(e.head, e.heads) for e in document.sentences[0].entities] == [(None, ()), (None, ())]
-    assert report.counts == {"dropped: a head of blanks only": 2}
+    assert report.counts == {"dropped: a head of white space only": 2}
 
 
 INVALID = {
@@ -232,7 +232,7 @@ def test_words_that_are_given_and_words_that_are_split_agree(annotated, sentence
 def test_tokens_spell_the_text_and_contain_the_words(text):
     words = [word for part in split(text, "whitespace") for word in part.words]
     result = tokens(text, words, ConversionReport())
-    assert "".join(text[t.start : t.end] + " " * t.blank for t in result) == text
+    assert "".join(text[t.start : t.end] + " " * t.space for t in result) == text
     assert [(t.start, t.end) for t in result if t.word is not None] == words
 
 

@@ -48,7 +48,7 @@ def test_data_without_problems(tmp_path):
         ("bad-record", '{"tokens": ["a"', "not JSON"),
         ("label-spelling", line("a", entity(0, 1, "PER ")), "'PER ' 1 time; mostly 'PER'"),
         ("label-spelling", line("a", entity(0, 1, "Per")), "'Per' 1 time; mostly 'PER'"),
-        ("label-spelling", line("a", entity(0, 1, " NEW")), "' NEW' 1 time; with blanks"),
+        ("label-spelling", line("a", entity(0, 1, " NEW")), "' NEW' 1 time; with extra white space"),
         ("label-once", line("a", entity(0, 1, "NEW")), "'NEW'"),
         ("long-sentence", line("a " * 11), "11 words"),
         ("mojibake", line("a cafÃ© b"), "cafÃ© (should be café)"),

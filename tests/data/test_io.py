@@ -64,11 +64,11 @@ def test_lines_have_numbers_and_progress_is_reported(tmp_path):
     [
         (b"good\nna\xefve\n", r"a.txt:2: byte 0xef is not UTF-8. Convert the file"),
         ("für".encode("utf-16"), r"a.txt:1: byte 0xff is not UTF-8"),
-        (gzip.compress(b"one\n" * 10000, mtime=0)[:40], "cannot be unpacked: .*cut off"),
-        (gzip.compress(b"one\n", mtime=0)[:-6] + b"wrong!", "cannot be unpacked"),
-        (b"\x1f\x8bnot gzip", "cannot be unpacked"),
-        *((pack(b"one\n"), "a.txt is a packed file .* Unpack it") for pack in (bz2.compress, lzma.compress)),
-        (b"PK\x03\x04" + bytes(30), "a.txt is a packed file or an office document, .* only gzip is read"),
+        (gzip.compress(b"one\n" * 10000, mtime=0)[:40], "cannot be decompressed: .*cut off"),
+        (gzip.compress(b"one\n", mtime=0)[:-6] + b"wrong!", "cannot be decompressed"),
+        (b"\x1f\x8bnot gzip", "cannot be decompressed"),
+        *((pack(b"one\n"), "a.txt is a compressed file .* Decompress it") for pack in (bz2.compress, lzma.compress)),
+        (b"PK\x03\x04" + bytes(30), "a.txt is a compressed file or an office document; .* only gzip is read"),
     ],
 )
 def test_bytes_that_cannot_be_read(tmp_path, data, expected):
@@ -231,7 +231,7 @@ def test_files_without_objects(tmp_path, text):
     [
         ('[{"a": 1}\n{"a": 2}]', ':2: a comma or ] is missing before \'{"a": 2}]'),
         ('[{"a": 1},\n{"a": 2}', ":2: a comma or ] is missing. The file may be cut off."),
-        ('[{"a": 1}] {"a": 2}', ':1: the list has ended, and more follows before \'{"a": 2}'),
+        ('[{"a": 1}] {"a": 2}', ':1: the list has ended, and more follows: \'{"a": 2}'),
         ('[{"a": 1},\n{"a"', ":2: this is not JSON: Expecting ':' delimiter"),
         ('[{"a": 1},\n\n{"a": tru}]', ":3: this is not JSON: Expecting value"),
         ('[{"a": 1},]', ":1: this is not JSON: Expecting value"),
@@ -278,7 +278,7 @@ def test_round_trip_of_any_objects(tmp_path_factory, values, indent, ascii_only,
     assert [value for _, value in parse(folder, text)] == values
 
 
-# XML as events: lines, encodings, packed files, and how long a line may be. What is refused: test_bad_input.py.
+# XML as events: lines, encodings, compressed files, and how long a line may be. What is refused: test_bad_input.py.
 
 
 def event_tuples(path):
@@ -296,7 +296,7 @@ def test_events_with_their_lines(tmp_path):
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "iso-8859-1"])
-def test_encodings_and_packed_files(tmp_path, encoding):
+def test_encodings_and_compressed_files(tmp_path, encoding):
     text = f'<?xml version="1.0" encoding="{encoding}"?>\n<a>é</a>'
     path = write_bytes(tmp_path / "a.xml", gzip.compress(text.encode(encoding)))
     assert [name for kind, name, _ in event_tuples(path) if kind == "text"] == ["é"]

@@ -249,7 +249,7 @@ def test_other_versions_and_workers_without_the_package(cluster, tiny_model, sou
     arguments += ["--ray", cluster.address]
     here = f"Ray {ray.__version__} and Python {platform.python_version()}"
     assert run_patched("ray.__version__ = '1.2.3'", *arguments, cwd=tmp_path) == (
-        f"the cluster at {cluster.address} runs {here}, and here is {here.replace(ray.__version__, '1.2.3')}. "
+        f"the cluster at {cluster.address} runs {here}, this machine {here.replace(ray.__version__, '1.2.3')}. "
         "Install the same versions."
     )
     missing = "raise ModuleNotFoundError(\"No module named 'nestree'\", name='nestree')"

@@ -515,6 +515,43 @@ def test_a_forked_process_loads_and_predicts_as_its_parent():
     assert process.returncode == 0, stderr
 
 
+FORKS_UNDER_LOAD = """
+import os, signal, sys, threading
+from itertools import count
+from nestree import load
+
+ner = load(sys.argv[1])
+ner("Ann lives in Lisbon.")
+finish = threading.Event()
+
+def read_new_words():
+    numbers = count()
+    while not finish.is_set():
+        ner.words([[f"{next(numbers)}word" for _ in range(9)] for _ in range(99)])
+
+thread = threading.Thread(target=read_new_words)
+thread.start()
+children = []
+for _ in range(20):
+    children.append(os.fork())
+    if children[-1] == 0:
+        signal.alarm(20)
+        ner("Ann lives in Lisbon.")
+        os._exit(0)
+statuses = [os.waitpid(child, 0)[1] for child in children]
+finish.set()
+thread.join()
+assert not any(statuses), statuses
+"""
+
+
+@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="there are no forks here")
+def test_a_process_may_be_forked_while_another_thread_predicts(tiny_model):
+    command = [sys.executable, "-W", "ignore", "-c", FORKS_UNDER_LOAD, str(tiny_model)]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=180)
+    assert result.returncode == 0, result.stderr
+
+
 def test_worker_processes_find_the_same(model, ner):
     words = [sentence.words for sentence in tiny.SENTENCES] * 3
     workers = Pipeline(model, workers=2)

@@ -135,6 +135,19 @@ def test_broken_clients_get_4xx_and_the_next_is_served(server: Process, expected
     assert "mayor" not in server.log.read_text()
 
 
+def test_sigterm_does_not_wait_for_a_body_that_never_arrives(tiny_model: Path, tmp_path: Path):
+    head = b"POST /v1/entities HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    with (
+        running(tiny_model, tmp_path / "log", "--timeout", "3600") as server,
+        socket.create_connection(("127.0.0.1", server.port), timeout=60) as silent,
+    ):
+        silent.sendall(head + b'Content-Length: 100\r\n\r\n{"texts": [')
+        assert server.entities(TEXTS[0])[0] == 200  # by now the server is reading that body
+        server.process.send_signal(signal.SIGTERM)
+        assert silent.recv(1000).startswith(b"HTTP/1.1 503")
+        assert server.process.wait(60) == 0
+
+
 def test_sigterm_answers_what_was_accepted(tiny_model: Path, tmp_path: Path, expected: dict[str, Any]):
     with running(tiny_model, tmp_path / "log", "--batch-words", "60") as server:
         texts = TEXTS * 40
@@ -162,6 +175,18 @@ def test_sigterm_answers_what_was_accepted(tiny_model: Path, tmp_path: Path, exp
         assert results == [(200, True)] * 8
         with pytest.raises(ConnectionRefusedError):
             server.get("/health")
+
+
+def test_a_second_ctrl_c_ends_the_server_at_once(tiny_model: Path, tmp_path: Path):
+    with running(tiny_model, tmp_path / "log", "--batch-words", "60") as server, ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(server.entities, *TEXTS * 400)
+        until(lambda: server.gauge("queue_requests") == 1)
+        for _ in range(2):
+            server.process.send_signal(signal.SIGINT)
+            time.sleep(0.2)
+        assert server.process.wait(60) == 130
+        assert answer.exception(60) or answer.result()[0] == 500
+        assert "Traceback" not in server.log.read_text()
 
 
 def test_clients_that_retry_lose_nothing_when_the_server_is_killed(

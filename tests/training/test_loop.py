@@ -19,7 +19,7 @@ from nestree.evaluation import evaluate
 from nestree.model import Recognizer
 from nestree.pipeline import Pipeline, predict
 from nestree.temperature import decoder_f1
-from nestree.training import Callbacks, EpochEnd, Step, make_corpus, summary, train
+from nestree.training import Callbacks, EpochEnd, Step, loop, make_corpus, summary, train
 from nestree.training.run_dir import RunDir
 from nestree.types import Document, Entity, Sentence
 from tests.cli.run import nestree
@@ -78,6 +78,19 @@ def test_a_run_reports_its_progress_and_leaves_a_model_that_predicts(done, data)
     assert recorder.ends[-1].losses["loss"] < recorder.ends[0].losses["loss"]
     assert (result.epochs, result.why) == (3, "all epochs are done")
     assert len([note for note in recorder.notes if "left for 1 more epoch" in note]) == 1
+
+
+def test_the_duration_is_not_estimated_from_the_first_step_which_may_compile_kernels(
+    settings, data, tmp_path, monkeypatch
+):
+    class StepsBeforeNotes(Recorder):
+        def note(self, text: str, updates: int) -> None:
+            super().note(f"{len(self.steps)} steps: {text}", updates)
+
+    monkeypatch.setattr(loop, "ESTIMATE_AFTER", 0.0)
+    recorder = StepsBeforeNotes()
+    run(settings(), data, tmp_path / "m", callbacks=recorder)
+    assert [note[:8] for note in recorder.notes if "left for 3 more epochs" in note] == ["2 steps:"]
 
 
 def test_steps_have_the_losses_of_their_share_also_between_saves(done, settings, data, tmp_path):
@@ -196,6 +209,13 @@ def test_crossing_gold_trains_and_counts_in_the_evaluation(settings, tmp_path):
     assert "1 training sentence has entities that cross" in recorder.notes[0]
     assert result.evaluation.entities.gold == 2
     assert math.isfinite(recorder.ends[0].losses["joint"])
+
+
+def test_data_in_which_all_entities_cross_is_refused(settings, tmp_path):
+    crossing = Document([Sentence(["a", "b", "c", "d"], [Entity(0, 3, "PER"), Entity(2, 4, "GPE")])])
+    with pytest.raises(TrainingError, match=r"nothing to learn\. Correct them, or set training\.crossing to drop"):
+        run(settings(), make_corpus([crossing], DOCUMENTS[:4], seed=1), tmp_path / "m")
+    assert not (tmp_path / "m").exists()
 
 
 def test_the_summary_shows_scores_and_typical_errors(done, data):

@@ -34,10 +34,11 @@ from nestree.data.io import (
 from nestree.errors import DataError, InputError, plural
 from nestree.types import Document
 
-FORMATS_ELSEWHERE = dict.fromkeys(("conll", "conll03", "iob", "iob2", "bio", "bioes"), "columns")
-FORMATS_ELSEWHERE |= {"conllu": "gum", "tsv": "csv", "json": "jsonl"}
-FORMATS_ELSEWHERE |= {"labelstudio": "label-studio", "docbin": "spacy", "txt": "text"}
-FORMATS_ELSEWHERE |= dict.fromkeys(("huggingface", "parquet", "arrow"), "datasets")
+# Other names of formats, for error messages.
+FORMAT_HINTS = dict.fromkeys(("conll", "conll03", "iob", "iob2", "bio", "bioes"), "columns")
+FORMAT_HINTS |= {"conllu": "gum", "tsv": "csv", "json": "jsonl"}
+FORMAT_HINTS |= {"labelstudio": "label-studio", "docbin": "spacy", "txt": "text"}
+FORMAT_HINTS |= dict.fromkeys(("huggingface", "parquet", "arrow"), "datasets")
 COMMONLY_WIDENED = 0.01  # of the entities: other words would fit better
 
 
@@ -92,7 +93,7 @@ def read(
     limits on what a file may cost to read (see nestree.data.io): longest_line, max_bytes, max_docbin_bytes,
     max_xml_depth, max_nesting.
     """
-    path, report = Path(path), report if report is not None else ConversionReport()
+    path, report = Path(path), report or ConversionReport()
     name = detect_format(path) if format is None else format
     limits = replace(current_limits.get(), **{key: chosen.pop(key) for key in LIMIT_NAMES if key in chosen})
     check_options(name, "read", chosen)
@@ -158,7 +159,7 @@ def write(
 
     What the format cannot hold is counted in `report`. The file is there when all of it is written, or not at all.
     """
-    path, report = Path(path), report if report is not None else ConversionReport()
+    path, report = Path(path), report or ConversionReport()
     name = detect_output_format(path) if format is None else format
     check_options(name, "write", chosen)
     with encoding_errors(path):
@@ -193,7 +194,7 @@ def check_name(name: str, verb: str) -> None:
     """Raise if there is no such format to `read` or to `write`."""
     names = [key for key, format in FORMATS.items() if verb == "read" or format.writable]
     if name not in FORMATS:
-        near = FORMATS_ELSEWHERE.get(name) or next(iter(difflib.get_close_matches(name, names, 1, 0.7)), None)
+        near = FORMAT_HINTS.get(name) or next(iter(difflib.get_close_matches(name, names, 1, 0.7)), None)
         hint = f"Did you mean {near}? " if near in names else ""
         raise InputError(f"there is no format {name!r}. {hint}Choose one of {', '.join(names)}.")
     if name not in names:
@@ -347,7 +348,7 @@ def detect_content(path: Path) -> str | None:
     start = b""
     try:
         with open_file(path) as file:
-            while len(start) < SAMPLE_BYTES and (more := file.read1(SAMPLE_BYTES)):  # type: ignore[attr-defined]
+            while len(start) < SAMPLE_BYTES and (more := file.read1(SAMPLE_BYTES)):
                 start += more
     except DataError:  # of a file that is cut off, the beginning is enough
         if not start:

@@ -8,7 +8,7 @@ BioC, XML or JSON: documents of passages, with annotations.
 
 Offsets count characters of the document. The label is the infon `type`; the others are kept. An annotation with
 several locations is one entity, from the first to the last. Its text is compared with the text at its offsets.
-Both forms become the same objects, those of the JSON, before they are read, and after they are made.
+XML is converted to and from the objects of the JSON form.
 
 PubTator: title, abstract and the annotations of both, a blank line after each document.
 
@@ -28,7 +28,6 @@ A coordination, `<cons sem="(AND G#cell_type G#cell_type)">T and B cells</cons>`
 the `cons` in it have no type of their own.
 """
 
-import io
 import itertools
 import json
 import re
@@ -57,9 +56,9 @@ FRAMES = {  # what a file begins with, has between documents, and ends with
     "json": ('{"source": "", "date": "", "key": "", "infons": {}, "documents": [\n', ",\n", "\n]}\n"),
     "jsonl": ("", "\n", "\n"),
 }
-HOLDERS = {"document", "passage", "sentence", "annotation", "relation"}  # elements that hold others
+HOLDERS = {"document", "passage", "sentence", "annotation", "relation"}  # elements that contain others
 NOT_IN_XML = re.compile("[\x00-\x08\x0e-\x1b\ufffe\uffff]")
-BLANKS_NOT_IN_XML = "[\x0b\x0c\x1c-\x1f]"
+SPACES_NOT_IN_XML = "[\x0b\x0c\x1c-\x1f]"
 LINE_ENDS = {"\r": "&#13;"}  # parsers make LF of CRLF
 COLLECTION_NOT_READ = "source, date, key and infons of a collection not read"
 
@@ -70,19 +69,18 @@ def read_bioc(path: Path, report: ConversionReport, *, label: str = "type") -> I
     Where a passage is given as sentences, these are kept. label: the infon that holds the labels.
     """
     load = load_bioc_json if first_character(path) in b"{[" else load_bioc_xml
-    with common.skip_bad(report):  # after what cannot be parsed, the rest of the file is lost
+    with common.skip_bad(report):  # the rest of a file after a syntax error is lost
         for place, document in load(path, report):
             with common.skip_bad(report, place):
                 yield bioc_to_annotated(document, label, report, place)
 
 
 def first_character(path: Path) -> bytes:
-    """The first character of a file that is not blank; standard input stays where it is."""
+    """The first character of a file that is not white space; of standard input, nothing is consumed."""
     with open_file(path) as file:
-        if path == STDIO and isinstance(file, io.BufferedReader) and isinstance(file.raw, GzipReader):
-            raise DataError("BioC from standard input must not be packed. Unpack it, such as with gunzip -c.")
-        start = file.peek(1024) if isinstance(file, io.BufferedReader) else b"<"
-    return start.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
+        if path == STDIO and isinstance(file.raw, GzipReader):
+            raise DataError("BioC from standard input must not be compressed. Decompress it, such as with gunzip -c.")
+        return file.peek(1024).lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
 
 
 def load_bioc_xml(path: Path, report: ConversionReport) -> Iterator[tuple[str, Record]]:
@@ -232,7 +230,7 @@ def write_bioc(
             return common.dump_json(record, place)
         change = "page breaks and the like written as line ends: XML cannot hold them, JSON (--write kind=json) can"
         text = bioc_to_xml("document", record)
-        text = common.replace_forbidden(text, BLANKS_NOT_IN_XML, change, report, by="\n")
+        text = common.replace_characters(text, SPACES_NOT_IN_XML, change, report, by="\n")
         if character := NOT_IN_XML.search(text):
             raise DataError(
                 f"{place}: XML cannot hold {character[0]!r}. Write BioC as JSON instead, with --write kind=json (in "
@@ -370,17 +368,17 @@ def write_pubtator(documents: Iterable[Document], path: Path, report: Conversion
 
 
 def format_pubtator_article(document: Document, id: str, report: ConversionReport) -> str:
-    """The lines of a document. Each further line break becomes one blank, so that offsets stay the same."""
+    """The lines of a document. Each further line break becomes a space, so that offsets stay the same."""
     original = document.text or ""
     title, *rest = re.split(r"[\r\n]", original, maxsplit=1)
     abstract = re.sub(r"[\r\n]", " ", "".join(rest))
     text = f"{title}\n{abstract}" if abstract else title
     if text != original:
-        report.note("line ends written as blanks: pubtator cannot hold them")
+        report.note("line ends written as spaces: pubtator cannot hold them")
     lines = [f"{id}|t|{title}", f"{id}|a|{abstract}"]
     for entity, start, end in common.entity_offsets(document):
         change = "labels changed: pubtator has no place for tabs and line ends in them"
-        label = common.replace_forbidden(entity.label, r"[\t\r\n]", change, report, by=" ")
+        label = common.replace_characters(entity.label, r"[\t\r\n]", change, report, by=" ")
         columns = [id, str(start), str(end), text[start:end], label, str(entity.extra.get("id", ""))]
         if entity.extra.get("mentions"):
             columns.append(str(entity.extra["mentions"]))
@@ -391,7 +389,7 @@ def format_pubtator_article(document: Document, id: str, report: ConversionRepor
 # GENIA
 
 FIVE_TYPES = ("DNA", "RNA", "protein", "cell_line", "cell_type")
-BLANKS = str.maketrans("\t\r\n", "   ")
+TO_SPACES = str.maketrans("\t\r\n", "   ")
 
 
 def read_genia(
@@ -453,7 +451,7 @@ def parse_genia_file(path: Path, report: ConversionReport) -> Iterator[Annotated
     for kind, name, attributes, line in parse_events(path):
         if kind == "text":
             if sentence_depth:
-                text += name.translate(BLANKS)
+                text += name.translate(TO_SPACES)
             elif open_elements[-1:] == ["bibliomisc"]:
                 id += name
             elif name.strip() and open_elements[-1:] != ["articleinfo"]:

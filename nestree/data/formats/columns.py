@@ -6,7 +6,7 @@ sentence. Nested entities stand in columns of their own, one per layer, or toget
     of      I-ORG  O                of      I-ORG
     Rome    I-ORG  B-GPE            Rome    I-ORG|B-GPE
 
-Columns are separated by a tab or, in a line without any, by blanks. Where a line has fewer tags than others of its
+Columns are separated by a tab or, in a line without any, by spaces. Where a line has fewer tags than others of its
 sentence, the missing ones are O.
 
 GUM, and other CoNLL-U with `Entity=` in its last column:
@@ -15,9 +15,9 @@ GUM, and other CoNLL-U with `Entity=` in its last column:
     1  Emperor  ...  Entity=(1-person-new-sssss-cf1-1,2-coref-Emperor_Norton
     2  Norton   ...  Entity=1)
 
-The head of an entity comes from the tree: the word of its span, punctuation aside, whose own head lies outside. Where
-several words are such, `head` is None and `heads` has them all. Sentences keep their tree in `extra` (`dep_heads` with
--1 for the root, `deprel`, `upos`), entities `min`, `infstat`, `named` and `identity`.
+The head of an entity comes from the tree: the word of its span, punctuation aside, whose own head lies outside. If
+several do, `head` is None and `heads` has all of them. Sentences keep their tree in `extra` (`dep_heads` with -1 for
+the root, `deprel`, `upos`), entities `min`, `infstat`, `named` and `identity`.
 """
 
 import itertools
@@ -131,7 +131,7 @@ def is_cell(cell: str) -> bool:
 
 
 def decode_tags(cells: Sequence[str]) -> tuple[list[LabelledSpan], list[int]]:
-    """The spans of one column, and the words whose tag continues what never began.
+    """The spans of one column, and the words whose tag continues an entity that did not begin.
 
     Of several open entities with one label, the innermost ends first.
 
@@ -200,7 +200,7 @@ def write_columns(
 
 def clean(text: str, kind: str, report: ConversionReport) -> str:
     change = f"{kind} changed: columns has no place for tabs and line ends in them"
-    return common.replace_forbidden(text, r"[\t\r\n]", change, report)
+    return common.replace_characters(text, r"[\t\r\n]", change, report)
 
 
 def encode_tags(sentence: Sentence, scheme: str, joined: bool, report: ConversionReport) -> Sequence[Iterable[str]]:

@@ -26,9 +26,9 @@ TEXT_NOT_KEPT = "texts not kept: the words do not follow each other in them"
 
 @contextmanager
 def skip_bad(report: ConversionReport, place: str = "") -> Iterator[None]:
-    """Reads a record: a DataError within this ends the block; `report` records it, or raises it.
+    """A context for reading one record: a DataError in it goes to `report.bad`, which raises it or skips the record.
 
-    place: of the record. Changes that are noted within the block are there, and messages begin with it.
+    Within it, `place` is the place of changes, and its errors begin with it.
     """
     outer, report.place = report.place, place or report.place
     try:
@@ -42,7 +42,7 @@ def skip_bad(report: ConversionReport, place: str = "") -> Iterator[None]:
 
 @contextmanager
 def locate_errors(place: str) -> Iterator[None]:
-    """The message of a DataError within this begins with the place."""
+    """A context in which the messages of DataErrors begin with the place."""
     try:
         yield
     except DataError as error:
@@ -65,7 +65,7 @@ def line_blocks(path: Path, report: ConversionReport) -> Iterator[list[tuple[int
     error: DataError | None = None
     for number, line in chain(read_lines_or_errors(path), [(0, "")]):
         if isinstance(line, DataError):
-            error = line
+            error = error or line
         elif line.strip():
             block.append((number, line))
         else:
@@ -128,7 +128,7 @@ def parse_probability(score: Any, report: ConversionReport) -> float | None:
 
 
 def locate_words(words: Iterable[Any], text: str) -> tuple[Span, ...]:
-    """The offsets of words that follow each other in a text with only blanks between them."""
+    """The offsets of words that follow each other in a text with only white space between them."""
     offsets, at = [], 0
     for word in words:
         start = text.find(word, at) if isinstance(word, str) else -1
@@ -171,8 +171,8 @@ def word_offsets(document: Document) -> list[Span]:
     return [(s.start + i, s.start + j) for s in document.sentences for i, j in s.offsets or ()]
 
 
-def replace_forbidden(text: str, pattern: str, change: str, report: ConversionReport, by: str = "_") -> str:
-    """The text without the characters that a format has no place for; `change` is the phrase to count it under."""
+def replace_characters(text: str, pattern: str, change: str, report: ConversionReport, by: str = "_") -> str:
+    """The text with `by` in place of characters that a format cannot hold; counted as `change`, if there are any."""
     replaced = re.sub(pattern, by, text)
     if replaced != text:
         report.note(change)
@@ -216,14 +216,14 @@ def write_rows(rows: Iterable[str], path: Path) -> None:
             file.write(row + "\n")
 
 
-# What a format has no place for; docs/data.md shows the same as a table.
-# The keys of `extra` that a format does hold.
-HELD_KEYS = {
+# What each format cannot hold, and so drops; docs/data.md has the same as a table.
+# The keys of `extra` that a format keeps.
+KEPT_KEYS = {
     ("pubtator", "extra keys of entities"): {"id", "mentions"},
     ("spacy", "extra keys of entities"): {"kb_id", "id"},
     ("triplets", "extra keys of sentences"): {"pos"},
 }
-NO_DATA = {"windows"}  # a key of sentences that says how a model read them
+NOTE_KEYS = {"windows"}  # of sentences: how a model read them, which is no loss
 
 
 def report_dropped(
@@ -231,7 +231,7 @@ def report_dropped(
 ) -> Iterator[Document]:
     """The documents; what `format` drops of them is counted in `report`, whose place is the current document.
 
-    more_parts: parts that are dropped in this case only.
+    more_parts: further parts that the options of this call drop.
 
     >>> report = ConversionReport()
     >>> for document in report_dropped([Document([Sentence(["Rome"], id="s1")], id="d1")], "brat", report):
@@ -242,7 +242,7 @@ def report_dropped(
         report.place = document.id or f"document {number}"
         for part, (dropped_by, count_dropped) in DROPPED_PARTS.items():
             is_dropped = format in dropped_by or part in (*more_parts, "trees")
-            if is_dropped and (count := count_dropped(document, HELD_KEYS.get((format, part), set()))):
+            if is_dropped and (count := count_dropped(document, KEPT_KEYS.get((format, part), set()))):
                 report.note(f"{part} not written: {format} cannot hold them", times=count)
                 report.unwritten_documents += part == "documents without sentences"
         yield document
@@ -258,14 +258,14 @@ Count = Callable[[Document, set[str]], int]
 
 
 def count_entities(is_dropped: Callable[[Entity, set[str]], Any]) -> Count:
-    return lambda document, held: sum(bool(is_dropped(e, held)) for s in document.sentences for e in s.entities)
+    return lambda document, kept: sum(bool(is_dropped(e, kept)) for s in document.sentences for e in s.entities)
 
 
 def count_sentences(is_dropped: Callable[[Sentence, set[str]], Any]) -> Count:
-    return lambda document, held: sum(bool(is_dropped(sentence, held)) for sentence in document.sentences)
+    return lambda document, kept: sum(bool(is_dropped(sentence, kept)) for sentence in document.sentences)
 
 
-WITHOUT_TEXT = {"columns", "triplets"}  # nor documents
+WITHOUT_TEXT = {"columns", "triplets"}  # and without documents
 WITHOUT_WORDS = {"bioc", "brat", "csv", "doccano", "jsonl by characters", "label-studio", "pubtator"}
 WITHOUT_MARKS = {*WITHOUT_TEXT, *WITHOUT_WORDS, "prodigy", "spacy"} - {"jsonl by characters"}
 WITHOUT_EXTRA = {*WITHOUT_MARKS, "datasets"}
@@ -276,11 +276,11 @@ DROPPED_PARTS: dict[str, tuple[Collection[str], Count]] = {
     "scores": (WITHOUT_TEXT | {"brat", "doccano", "pubtator"}, count_entities(lambda e, _: e.score is not None)),
     "extra keys of entities": (
         WITHOUT_EXTRA - {"bioc", "prodigy"},
-        count_entities(lambda e, held: e.extra.keys() - held),
+        count_entities(lambda e, kept: e.extra.keys() - kept),
     ),
     "extra keys of sentences": (
         WITHOUT_EXTRA | {"jsonl by characters"},
-        count_sentences(lambda s, held: s.extra.keys() - held - NO_DATA),
+        count_sentences(lambda s, kept: s.extra.keys() - kept - NOTE_KEYS),
     ),
     "extra keys of documents": (
         {*WITHOUT_TEXT, "brat", "csv", "datasets", "pubtator", "spacy"},

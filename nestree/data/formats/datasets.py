@@ -1,9 +1,9 @@
 """Data sets of Hugging Face: folders made by `save_to_disk` or of parquet files; single parquet, arrow or JSON files.
 
-A row is a sentence. Read are
-- `tokens` (or `words`) with `entities` (or `ner`): a list of {start, end, label}, in words, ends exclusive. Written
-  is this, with the keys of our JSON lines as columns;
-- `tokens` with `ner_tags`: IOB2 and its kin, as strings or numbers that the data set has names for; a column
+A row is a sentence. These columns are read:
+- `tokens` (or `words`) with `entities` (or `ner`): a list of {start, end, label}, in words, ends exclusive. It is
+  also written so, with the keys of our JSON lines as columns;
+- `tokens` with `ner_tags`: IOB2 and similar schemes, as strings or numbers that the data set has names for; a column
   `nested_ner_tags` is the second layer, and any other columns of tags can be named;
 - `text` with `entities`, in characters.
 

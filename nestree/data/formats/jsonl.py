@@ -25,7 +25,7 @@ from nestree.errors import DataError
 from nestree.text import split, split_at_boundaries
 from nestree.types import Document, Entity, Sentence, Span, Tree, char_span, round_probability
 
-NOT_LABELS = {"", "true", "false", "yes", "no", "null", "none"}  # answers that are meant otherwise
+NOT_LABELS = {"", "true", "false", "yes", "no", "null", "none"}  # strings that are answers, but no labels
 Unit = Literal["words", "characters"]
 TREE_KEYS = {"spans", "arcs", "root", "probabilities"}
 ENTITY_KEYS = {"start", "end", "label", "head", "heads", "score"}
@@ -100,7 +100,7 @@ def group_sentences(items: Iterable[Item], report: ConversionReport) -> Iterator
 
 
 def continues(record: Record, last: Record) -> bool:
-    """Does this line belong to the document of the last one?"""
+    """Whether this line belongs to the document of the last one."""
     if record.get("continues") is not None:
         return bool(record["continues"])
     return record.get("doc_id") is not None and record["doc_id"] == last.get("doc_id")
@@ -135,10 +135,9 @@ def parse_sentence(record: Record) -> Sentence:
     offsets = None
     if text is not None:
         has_offsets = record.get("offsets") is not None
-        offsets = tuple(parse_pairs(record, "offsets")) if has_offsets else common.locate_words(words, text)
+        offsets = parse_pairs(record, "offsets") if has_offsets else common.locate_words(words, text)
     id, tree = common.optional_str(record.get("sent_id")), parse_tree(record.get("tree"), len(words))
-    before = tuple(words), tuple(entities), text, offsets
-    return Sentence(*before, id=id, complete=complete, extra=extra, tree=tree, forbidden=tuple(forbidden))
+    return Sentence(words, entities, text, offsets, 0, id, complete, extra, tree, forbidden=forbidden)
 
 
 def parse_pairs(record: Record, key: str) -> list[Span]:
@@ -251,7 +250,7 @@ def parse_text(record: Record, report: ConversionReport) -> AnnotatedText:
 
 
 def from_text_record(record: Record, words: str, sentences: str) -> Document:
-    """The document of `Document.to_dict`. Offsets stay: entities and heads begin and end with words."""
+    """The inverse of `Document.to_dict`: text is split such that all entities and heads begin and end with words."""
     with common.locate_errors(place := "this document"):
         annotated = parse_text(record, ConversionReport(place=place))
     mentions = annotated.mentions = list(annotated.mentions)
@@ -312,7 +311,7 @@ def write_jsonl(documents: Iterable[Document], path: Path, report: ConversionRep
 
 
 def write_mixed(documents: Iterable[tuple[Document, str]], path: Path) -> None:
-    """Each document comes with how it is written: by "words" or by "characters"; without sentences, by "characters"."""
+    """Write documents, each by "words" or by "characters"; those without sentences are written by "characters"."""
     last: Record = {}
     with atomic_writer(path) as file:
         for count, (document, by) in enumerate(documents, 1):

@@ -7,9 +7,10 @@
     {"sentences": [["in", "Rome"]], "ners": [[[1, 1, "GPE"]]]}                       inclusive, of the sentence
     {"sentences": [["in", "Rome"]], "ner": [[[1, 1, "GPE"]]]}                        inclusive, of the document
 
-The last column is what the systems with these keys use, and what is assumed; files of others differ, so it is an
-option. Where a file shows that it was the wrong one (an end after the sentence, an empty entity, words that are not
-those a mention repeats), the error names the right one. A file may also fit both: look at a few entities.
+The last column is the convention of the system with these keys: what ends and offsets mean. It is the default, and an
+option, because other files with the same keys differ. If a file contradicts it (an end after the sentence, an empty
+entity, a text that is not that of the words), the error names the convention that fits. A file may fit several: look at
+a few entities.
 """
 
 from collections.abc import Iterator

@@ -2,9 +2,9 @@
 
 Spans may nest and cross, `doc.ents` may not: spans are what is written. Scores stand where spaCy's own span
 categorizer puts them, in `doc.spans[key].attrs["scores"]`, heads beside them. Sentences are those of the document
-or, if it says nothing of them, found by rule. Tokens of blanks, and empty ones, are no words.
+or, if it has none, found by rule. Tokens that are empty or white space are not words.
 
-A file is read whole: a DocBin is packed as one. spaCy imports torch where it is installed.
+A file is read at once: a DocBin is one compressed block. spaCy imports torch where it is installed.
 """
 
 import sys
@@ -30,9 +30,9 @@ from nestree.data.io import (
 from nestree.errors import DataError
 from nestree.types import Document, Entity, Span
 
-# Bytes of memory that a document or a word of the longest document takes, and one item of the lists in a DocBin.
-OBJECT_BYTES = 512
+OBJECT_BYTES = 512  # of memory that a document takes, and a word of the longest document
 PART_BYTES = 2**18  # that are decompressed at once to count them
+# Bytes of memory that an item of a list in a DocBin takes.
 LIST_ITEM_BYTES = {"strings": 512, "cats": 64, "flags": 64, "span_groups": 64, "user_data": 64}
 
 
@@ -43,7 +43,7 @@ def read_spacy(
 
     key: which group of `doc.spans`, or "ents" for `doc.ents`; if it is not given, all groups or, in a document
     without any, `doc.ents`. heads: those that are written beside the spans, else from the dependency "parse" if
-    there is one: the word, punctuation aside, whose own head lies outside; "none": not from there.
+    there is one: the word, punctuation aside, whose own head lies outside; "none": only the former.
     """
     spacy = optional_import("spacy", "a DocBin", "spacy")
     data, number = read_bytes(path), 0
@@ -125,7 +125,7 @@ def find_words(doc: Any) -> tuple[list[Span], list[int] | None, list[int]]:
 
 
 def to_annotated(doc: Any, key: str, heads: str, report: ConversionReport) -> AnnotatedText:
-    """A document of the tokens that are not blank."""
+    """A document whose words are the tokens that are not white space."""
     words, starts, word_of = find_words(doc)
     entities = []
     spans = list(select_spans(doc, key, report))
@@ -170,7 +170,7 @@ def select_spans(doc: Any, key: str, report: ConversionReport) -> Iterator[tuple
 
 
 def find_roots(span: Any) -> tuple[int | None, list[int]]:
-    """The token, blanks and punctuation aside, whose own head lies outside; if several do, none and all of them."""
+    """The word of the span, punctuation aside, whose own head lies outside; if several do, None and all of them."""
     candidates = [token for token in span if is_word(token)]
     candidates = [token for token in candidates if not token.is_punct] or candidates
     roots = [t.i for t in candidates if t.head.i == t.i or not span.start <= t.head.i < span.end]
@@ -217,7 +217,7 @@ def to_doc(document: Document, vocab: Any, key: str, report: ConversionReport) -
     doc = spacy.tokens.Doc(
         vocab,
         words=[text[piece.start : piece.end] for piece in pieces],
-        spaces=None if only_words else [piece.blank for piece in pieces],
+        spaces=None if only_words else [piece.space for piece in pieces],
         sent_starts=[k in first_tokens for k in range(len(pieces))],
     )
     doc.spans[key] = to_span_group(document, doc, key, token_of)

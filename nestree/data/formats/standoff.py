@@ -5,7 +5,7 @@ brat stand-off: a folder of `.txt` files, each with an `.ann` file of lines such
     T1	ORG 0 5;16 23	Duffy Company
 
 Offsets count characters, ends are exclusive, fragments are separated by semicolons. The text at the end of a line is
-compared with the text at these offsets. A difference is an error, because all other offsets would be wrong as well.
+compared with the text at these offsets. A difference is an error, because other offsets are then likely wrong, too.
 
 A table of entities, CSV or TSV, one entity a row. The texts of the documents are .txt files beside it.
 
@@ -13,10 +13,10 @@ A table of entities, CSV or TSV, one entity a row. The texts of the documents ar
     a,0,0,19,leaders of the army,person,0.9,leaders,0-7,0,
     a,1,11,19,the army,organization,0.78,army,15-19,1,0
 
-Written are these columns: `entity` numbers the entities of a document from 0, `parent` is the number of the smallest
-entity around it, and `head_spans` such as 4-8,17-21 are all words that may be the head. A span that is annotated
-several times has a row for each. Read are also the columns of BioNNE: `document_id`, `text`, `entity_type`, and `spans`
-such as 10-14,20-25. Offsets count characters, ends are exclusive.
+`entity` numbers the entities of a document from 0, `parent` is the number of the smallest entity around it, and
+`head_spans` such as 4-8,17-21 are all words that may be the head. A span that is annotated several times has a row for
+each. The columns of BioNNE are read, too: `document_id`, `text`, `entity_type`, and `spans` such as 10-14,20-25.
+Offsets count characters, ends are exclusive.
 
 ACE 2004 and 2005: per document a text, NAME.sgm, and its annotation, NAME.apf.xml.
 
@@ -67,7 +67,7 @@ MAX_NAME_BYTES = 180  # of a file, without its ending
 def read_brat(path: Path, report: ConversionReport) -> Iterator[AnnotatedText]:
     """The documents of a folder (and the folders in it), or of one `.txt` or `.ann` file.
 
-    For text that is already one sentence a line and words between blanks, choose words="whitespace" and
+    For text that has one sentence a line and spaces between words, choose words="whitespace" and
     sentences="lines".
     """
     for text_path, ann_path, name in find_brat_files(path, report):
@@ -148,9 +148,9 @@ def parse_brat_annotation(line: str, report: ConversionReport) -> Mention:
 def correct_brat_offsets(
     text: str, mentions: list[Mention], path: Path, report: ConversionReport
 ) -> tuple[str, list[Mention]]:
-    """The text and its mentions, where offsets may count line ends and a byte order mark in other ways than the text.
+    """The text and its mentions with corrected offsets, if these count line ends or a byte order mark differently.
 
-    The first way in which all mentions fit is taken.
+    The first way of counting that fits all mentions is used.
     """
     with open_file(path) as file:
         has_mark = file.read(len(BOM_UTF8)) == BOM_UTF8
@@ -206,8 +206,8 @@ def format_brat_annotations(document: Document, report: ConversionReport) -> Ite
     """The entities of a document as lines without their numbers. brat cuts spans at line breaks into fragments."""
     text = document.text or ""
     for entity, start, end in common.entity_offsets(document):
-        warning = "labels changed: brat allows no blanks in them"
-        label = common.replace_forbidden(entity.label, r"\s", warning, report)
+        warning = "labels changed: brat allows no white space in them"
+        label = common.replace_characters(entity.label, r"\s", warning, report)
         fragments = [part for part in re.finditer(r"[^\r\n]+", text[start:end]) if part[0].strip()]
         if not fragments:
             report.note(BLANK)

@@ -14,7 +14,7 @@ annotator keeps, relabels or deletes them: questions that are not among the anno
 else stays open.
 
 Offsets count characters. Old versions counted UTF-16 units, of which an emoji has two, or CRLF as one character.
-Regions repeat their text, so such offsets are noticed, corrected and counted.
+Regions repeat their text, so such offsets are detected, corrected and counted.
 
 doccano: one text a line with its spans, under one of three keys, as triples or as objects.
 
@@ -31,7 +31,7 @@ Prodigy: one task a line, with its spans in characters and, if it was annotated,
     {"text": "in Rome", "tokens": [{"text": "in", "start": 0, "end": 2, "id": 0, "ws": true}, ...],
      "spans": [{"start": 3, "end": 7, "token_start": 1, "token_end": 1, "label": "GPE"}], "answer": "accept"}
 
-The words are the tokens that are not blank, if there are tokens. `token_end` is inclusive; only the offsets in
+The words are the tokens that are not white space, if there are tokens. `token_end` is inclusive; only the offsets in
 characters are read. A task that was rejected or ignored is left out; the answer to a yes-or-no question is incomplete.
 """
 
@@ -201,7 +201,7 @@ def correct_region_offsets(text: str, mentions: list[Mention], report: Conversio
     """The text and its mentions with offsets in characters, whatever the file counts; phrases are compared here."""
 
     def matches(mention: Mention, text: str) -> bool:
-        """Is the phrase at its offsets? Blanks and line breaks, which may be written as \\n, do not matter."""
+        """Is the phrase at its offsets? White space, and line breaks written as \\n, do not matter."""
         parts = text[max(0, mention.start) : max(0, mention.end)], mention.phrase or ""
         actual, phrase = ("".join(part.replace("\\n", "").split()) for part in parts)
         return not mention.phrase or (mention.end <= len(text) and actual == phrase)
@@ -383,7 +383,7 @@ def read_prodigy(path: Path, report: ConversionReport) -> Iterator[AnnotatedText
 
 
 def parse_prodigy_tokens(task: Record, text: str) -> list[Span]:
-    """The offsets of the tokens that are not blank."""
+    """The offsets of the tokens that are not white space."""
     words, last_end = [], 0
     for token in common.require(task, "tokens", list, []):
         start, end = (token.get("start"), token.get("end")) if isinstance(token, dict) else (None, None)
@@ -427,7 +427,7 @@ def to_prodigy_task(document: Document, report: ConversionReport) -> Record:
             span["score"] = entity.score
         spans.append(span | common.without_keys(entity.extra, SPAN_KEYS))
     words = [
-        {"text": text[t.start : t.end], "start": t.start, "end": t.end, "id": k, "ws": t.blank}
+        {"text": text[t.start : t.end], "start": t.start, "end": t.end, "id": k, "ws": t.space}
         for k, t in enumerate(pieces)
     ]
     task = {"text": text, "tokens": words, "spans": spans, **common.without_keys(document.extra, TASK_KEYS)}

@@ -26,8 +26,8 @@ from nestree.data.io import (
 )
 from nestree.errors import DataError, InputError
 
-LONGEST = 10_000_000  # bytes of a text that is one document; its words take some 70 times as much memory
-PART_BYTES = 1_000_000  # of a longer one, about
+LONGEST = 10_000_000  # bytes of a file that is one document; its words take some 70 times as much memory
+PART_BYTES = 1_000_000  # of a part of a longer file, about
 TEXT_SUFFIXES = (".txt", ".txt.gz")
 PARAGRAPH_BREAK = re.compile(rb"\n[ \t\r]*\n")
 
@@ -104,9 +104,9 @@ def strip_suffix(name: str) -> str:
 
 
 def split_bytes(file: BinaryIO, longest: int) -> Iterator[tuple[bytes, bool]]:
-    """All bytes of a file, in parts if they are more than `longest`; True: this is all of them.
+    """The bytes of a file, in parts if there are more than `longest`; True: this is the whole file.
 
-    What is read ahead counts as progress only when its part is yielded.
+    Bytes that are read ahead are reported as progress when their part is yielded.
     """
     report, ahead = on_progress.get() or (lambda count: None), 0  # ahead: before decompression
 
@@ -125,7 +125,7 @@ def split_bytes(file: BinaryIO, longest: int) -> Iterator[tuple[bytes, bool]]:
         if len(buffer) <= size:
             with report_progress(count_ahead):
                 buffer += file.read(size)
-        end = find_border(buffer, size) if len(buffer) > size else len(buffer)
+        end = find_part_end(buffer, size) if len(buffer) > size else len(buffer)
         done = ahead * end // len(buffer)
         ahead -= done
         report(done)
@@ -133,13 +133,13 @@ def split_bytes(file: BinaryIO, longest: int) -> Iterator[tuple[bytes, bool]]:
         buffer = buffer[end:]
 
 
-def find_border(data: bytes, size: int) -> int:
-    """Where to end a part of at most `size` bytes, which is less than there are.
+def find_part_end(data: bytes, size: int) -> int:
+    """Where to end a part of at most `size` bytes: after a paragraph, or else a line, a word or a character.
 
-    >>> find_border(b"One line.\\n \\nTwo\\nthree", 16), find_border(b"Two\\nthree", 9), find_border(b"Two three", 7)
-    (12, 4, 4)
-    >>> find_border("Öö".encode(), 3)
-    2
+    >>> find_part_end(b"One line.\\n \\nTwo\\nthree", 16), find_part_end(b"Two\\nthree", 9)
+    (12, 4)
+    >>> find_part_end(b"Two three", 7), find_part_end("Öö".encode(), 3)
+    (4, 2)
     """
     breaks = [match.end() for match in PARAGRAPH_BREAK.finditer(data, 0, size)]
     if breaks:

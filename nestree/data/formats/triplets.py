@@ -1,4 +1,4 @@
-"""Three lines a sentence, or two, and a blank one:
+"""Two or three lines for each sentence, and a blank line:
 
     Mount Rainier is in Washington
     NNP NNP VBZ IN NNP
@@ -116,8 +116,8 @@ def write_triplets(
 
 def format_sentence(sentence: Sentence, ends: str, report: ConversionReport) -> Iterator[str]:
     def clean(text: str, pattern: str, kind: str) -> str:
-        change = f"{kind} changed: triplets has no place for blanks, | and line ends in them"
-        return common.replace_forbidden(text, pattern, change, report)
+        change = f"{kind} changed: triplets has no place for spaces, | and line ends in them"
+        return common.replace_characters(text, pattern, change, report)
 
     yield " ".join(clean(word, r"[ \t\r\n]", "words") for word in sentence.words)
     tags = sentence.extra.get("pos")

@@ -15,7 +15,7 @@ WORDS = ["Duke", "of", "York", "saw", "Ann", "."]
 
 
 def one(*entities: Entity, **more: Any) -> list[Document]:
-    """A document of one sentence, its words between blanks; csv needs an entity."""
+    """A document of one sentence, its words between spaces; csv needs an entity."""
     entities = entities or (Entity(2, 3, "PER"),)
     offsets = [(0, 4), (5, 7), (8, 12), (13, 16), (17, 20), (21, 22)]
     sentence = Sentence(WORDS, entities, " ".join(WORDS), offsets, **more)

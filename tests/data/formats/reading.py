@@ -62,7 +62,7 @@ def spans(sentence: Sentence) -> list[tuple[int, int, str]]:
 
 
 def squeezed(sentence: Sentence) -> tuple[str, set[tuple[int, int, str]]]:
-    """The sentence without blanks, and its entities in these characters: equal however words are split."""
+    """The sentence without white space, and its entities in these characters: equal however words are split."""
     at = [0]
     for word in sentence.words:
         at.append(at[-1] + len(word))

@@ -149,7 +149,7 @@ def test_written_offsets_hold_and_what_is_changed_is_counted(tmp_path):
     assert {what: times for what, times in report.counts.items() if "not written" not in what} == {
         "ids changed: pubtator cannot hold spaces and | in them": 1,
         "ids generated: pubtator needs one": 1,
-        "line ends written as blanks: pubtator cannot hold them": 1,
+        "line ends written as spaces: pubtator cannot hold them": 1,
         "labels changed: pubtator has no place for tabs and line ends in them": 1,
     }
     (back, empty), _ = documents(tmp_path / "a", "pubtator", words="whitespace")
@@ -159,7 +159,7 @@ def test_written_offsets_hold_and_what_is_changed_is_counted(tmp_path):
     assert empty.sentences == ()
     for text in ("a\rb", "a\n", "a\r"):
         report = write([Document((), text, "1")], tmp_path / "a", "pubtator")
-        assert report.counts == {"line ends written as blanks: pubtator cannot hold them": 1}, text
+        assert report.counts == {"line ends written as spaces: pubtator cannot hold them": 1}, text
     write([Document((), "a", "\ufeffx")], tmp_path / "a", "pubtator")
     assert documents(tmp_path / "a", "pubtator")[0][0].id == "_x"
 
@@ -279,7 +279,7 @@ def test_the_real_files_agree_with_the_converted_sets(shared, name, equal, share
 
 
 def places(text, mark):
-    """Where a mark is, blanks not counted."""
+    """Where a mark is, white space not counted."""
     return tuple(len("".join(text[:at].split())) for at in mark[:2])
 
 

@@ -119,7 +119,7 @@ def test_what_is_written_is_what_brat_reads(tmp_path):
         "heads not written: brat cannot hold them": 3,
         "word boundaries not written: brat cannot hold them": 3,
         "sentence boundaries not written: brat cannot hold them": 3,
-        "labels changed: brat allows no blanks in them": 3,
+        "labels changed: brat allows no white space in them": 3,
         "ids changed: two documents have the same": 1,
     }
     back, _ = documents(tmp_path / "out")
@@ -130,7 +130,7 @@ def test_what_is_written_is_what_brat_reads(tmp_path):
 def test_an_entity_of_line_ends_cannot_be_written(tmp_path):
     blank = Document([Sentence(["a", "\n"], [Entity(1, 2, "X"), Entity(0, 1, "Y")])])
     report = write([blank], tmp_path / "out", "brat")
-    assert report.counts["dropped: an entity of blanks only"] == 1
+    assert report.counts["dropped: an entity of white space only"] == 1
     assert phrases(documents(tmp_path / "out")[0][0].sentences[0]) == [("a", "Y")]
 
 

@@ -8,7 +8,7 @@ from nestree.data.formats.columns import decode_tags, encode_tags
 from nestree.data.io import ConversionReport
 from nestree.errors import InputError
 from nestree.types import Document, Entity, Sentence
-from tests.tiny import any_entity, write_text
+from tests.tiny import any_entity, write_bytes, write_text
 
 from .reading import assert_refused, converted_sentences, documents, phrases, sentences, spans, write
 
@@ -44,6 +44,11 @@ def test_tags_taken_as_words_are_an_error(tmp_path):
     assert_refused(r"so column 1 does .* --read word=2.", path, tags="3")
     path.write_text("O\tO\n\nB-52\tB-X\n")  # no other column could hold the words
     assert documents(path)[1].counts == {"words look like tags such as O and B-PER": 2}
+
+
+def test_of_several_lines_that_are_not_utf8_the_first_is_named(tmp_path):
+    path = write_bytes(tmp_path / "a.iob2", "für\tO\ndie\tO\nTür\tO\n".encode("latin-1"))
+    assert_refused("a.iob2:1: byte 0xfc is not UTF-8", path)
 
 
 @pytest.mark.parametrize(

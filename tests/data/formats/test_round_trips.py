@@ -20,7 +20,7 @@ from .reading import docs_section, write
 WRITABLE = [name for name in FORMATS if FORMATS[name].writable]
 AS_GIVEN = {"words": "whitespace", "sentences": "lines"}  # how the texts here are split
 # How a loss is called where that is not simply the name of the part.
-CALLED = {"several heads": "heads not written", "texts": "(texts not written|line ends written as blanks)"}
+CALLED = {"several heads": "heads not written", "texts": "(texts not written|line ends written as spaces)"}
 
 
 def table() -> dict[str, set[str]]:
@@ -115,7 +115,7 @@ def test_the_table_is_true(tmp_path, name, part):
 
 
 def everything() -> list[Document]:
-    """Two documents with all parts, their words between blanks and their sentences on lines."""
+    """Two documents with all parts, their words between spaces and their sentences on lines."""
     entities = Entity(0, 3, "PER", head=0, score=0.5, extra={"k": "v"}), Entity(2, 3, "GPE", extra={"k": "w"})
     entities += Entity(0, 3, "TITLE", heads=(0, 2)), Entity(2, 5, "X"), *[Entity(4, 5, "PER")] * 2
     words = ["Duke", "of", "York", "saw", "Ann", "."]

@@ -44,7 +44,7 @@ def test_all_groups_of_spans_are_read_and_blanks_are_no_words(tmp_path):
     assert report.counts == {
         "several groups of spans read together": 1,
         "doc.ents not read: the document has spans": 1,
-        "dropped: an entity of blanks only": 1,
+        "dropped: an entity of white space only": 1,
         "sentences joined around an entity": 1,
     }
 

@@ -95,7 +95,7 @@ def test_a_span_without_label_or_word_is_dropped_and_counted(tmp_path):
     assert report.counts == {
         "dropped: an entity that holds no word": 1,
         "dropped: an entity without a label": 1,
-        "dropped: an entity of blanks only": 1,
+        "dropped: an entity of white space only": 1,
     }
 
 

@@ -68,7 +68,7 @@ def test_what_is_written(tmp_path):
     report = write([Document([first, Sentence(["d"])])], tmp_path / "a.data", ends="inclusive")
     assert (tmp_path / "a.data").read_text() == "a_b c\nX Y\n0,1 P_Q\n\nd\n\n\n"
     for what in ("words", "labels"):
-        changed = f"{what} changed: triplets has no place for blanks, | and line ends in them"
+        changed = f"{what} changed: triplets has no place for spaces, | and line ends in them"
         assert report.counts[changed] == 1
 
 

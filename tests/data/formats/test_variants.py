@@ -8,7 +8,8 @@ import shutil
 
 import pytest
 
-from nestree.data import formats, io
+import nestree
+from nestree.data import formats
 from nestree.data.checks import check
 from nestree.data.convert import convert
 from nestree.errors import DataError
@@ -109,7 +110,7 @@ def test_csv_has_a_row_for_each_entity_and_is_read_with_its_texts(tmp_path):
     first, second = ([r["doc_id"], r["entity"], r["depth"], r["parent"]] for r in rows[:2])
     assert (first, second) == (["d", "0", "0", ""], ["d", "1", "1", "0"])
     (tmp_path / "d.txt").write_text(text)
-    (back,) = io.read(tmp_path / "a.csv", words="whitespace")
+    (back,) = nestree.read(tmp_path / "a.csv", words="whitespace")
     assert sorted(back.sentences[0].entities, key=str) == sorted(entities, key=str)
     report = write([Document([Sentence(text.split(), entities)])], tmp_path / "b.csv")
     assert report.counts["texts not written: csv cannot hold them"] == 1  # made of the words
@@ -134,13 +135,13 @@ def test_a_folder_of_files_is_read_like_a_file(tmp_path):
             file.write(f'{{"tokens": ["{part}", "a", "b", "c", "d"]}}\n' * count)
     (tmp_path / ".hidden").mkdir()
     (tmp_path / ".hidden" / "x.jsonl").write_text("wrong")
-    assert [d.sentences[0].words[0] for d in io.read(tmp_path)] == ["train"] * 3 + ["dev"] + ["test"] * 2
+    assert [d.sentences[0].words[0] for d in nestree.read(tmp_path)] == ["train"] * 3 + ["dev"] + ["test"] * 2
     assert [path.name.split(".")[0] for path in formats.data_files(tmp_path)] == ["train", "dev", "test"]
     report = check([tmp_path])
     assert (report.files, report.sentences) == (3, 6)
     for name in ("train.jsonl.gz", "dev.jsonl.gz"):
         (tmp_path / name).rename(tmp_path / f"my-{name}")
-    assert len(io.read(tmp_path)) == 6
+    assert len(nestree.read(tmp_path)) == 6
     assert formats.data_files(tmp_path / "test.jsonl.gz") == [tmp_path / "test.jsonl.gz"]
     assert formats.data_files(FIXTURES / "brat") == [FIXTURES / "brat"]
 
@@ -165,10 +166,10 @@ def test_linked_folders_are_read_once_and_hidden_files_are_not(tmp_path, format,
         (tmp_path / "data" / f"._a{suffix}").write_bytes(b"\0\5\x16\7\xff")  # as macOS leaves in archives
     (tmp_path / "data" / "link").symlink_to(tmp_path / "elsewhere")
     (tmp_path / "elsewhere" / "loop").symlink_to(tmp_path / "data")
-    assert len(io.read(tmp_path / "data", format)) == 2
+    assert len(nestree.read(tmp_path / "data", format)) == 2
     (tmp_path / "data" / f"missing{suffixes[-1]}").symlink_to(tmp_path / "nowhere")  # as of data that is not fetched
     with pytest.raises(DataError, match="missing"):
-        io.read(tmp_path / "data", format)
+        nestree.read(tmp_path / "data", format)
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may do everything")
@@ -178,7 +179,7 @@ def test_files_of_a_folder_that_may_be_listed_only_cannot_be_read(tmp_path):
     (tmp_path / "in").chmod(0o444)
     try:
         with pytest.raises(DataError, match=r"a.txt cannot be read: Permission denied"):
-            io.read(tmp_path / "in", "text")
+            nestree.read(tmp_path / "in", "text")
     finally:
         (tmp_path / "in").chmod(0o755)
 
@@ -188,7 +189,7 @@ def test_other_folders_beside_a_table_and_its_texts_do_not_matter(tmp_path):
     write_text(tmp_path / "d.txt", "Rome")
     table = write_text(tmp_path / "a.csv", "doc_id,start,end,label\nd,0,4,city\n")
     (tmp_path / "secret").mkdir(0)
-    assert len(io.read(table)) == 1
+    assert len(nestree.read(table)) == 1
 
 
 def test_masked_words_of_gum_are_reported(tmp_path):
