@@ -23,8 +23,8 @@ from nestree.model import Recognizer
 from nestree.nn.devices import select_device
 from nestree.pipeline import PredictOptions, predict
 from nestree.temperature import decoder_f1
+from nestree.training.dataset import part_files
 from nestree.training.distill import change_case, without_punctuation
-from nestree.training.experiment import data_files
 from nestree.types import Sentence
 
 MAX_DIFFERENCE = 0.3  # points of F1 between predictions in batches of different sizes, by rounding alone
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         device = select_device(options.device)
         model = checkpoint.load(resolve(options.model), device)
-        for part, path in data_files(options.data).items():
+        for part, path in part_files(options.data).items():
             if part != "train":
                 sentences = model.sentences_with_context(list(formats.read(path)))
                 row[part] = score_model(model, sentences, analyze=True)[0]

@@ -351,11 +351,7 @@ def fill(line: str, folder: Path) -> str:
     good |= {"doc_id": CONTROL_TEXT, "sent_id": CONTROL_TEXT}
     other = {**good, "entities": [{**label, "start": 1, "end": 4}, {**label, "label": "other"}]}
     bad = [{**good, "entities": [{**label, "end": 99}]}, {CONTROL_TEXT: 1}, {**good, "tokens": CONTROL_TEXT}]
-    names = {
-        "BAD": CONTROL_TEXT.replace(" ", ""),
-        "NEW": str(folder / "new"),
-        "TEXT": str(folder / "TEXT.txt"),
-    }
+    names = {"BAD": CONTROL_TEXT.replace(" ", ""), "NEW": str(folder / "new"), "TEXT": str(folder / "TEXT.txt")}
     (folder / "TEXT.txt").write_text(f"{TEXT} {CONTROL_TEXT} {TEXT}", newline="")
     for name, lines in {"DATA": [good, good], "OTHER": [other, good], "BROKEN": [*bad, good]}.items():
         names[name] = str(folder / f"{name}.jsonl")
@@ -432,10 +428,7 @@ SECTIONS: dict[str, Callable[[], Iterator[tuple[str, Check]]]] = {
     "bombs": bombs,
     "terminal": lambda: (
         (f"{title}: {line}", partial(run, line))
-        for title, run, lines in (
-            ("control characters", run_on_terminal, SHOWN),
-            ("shell", run_in_shell, PIPES),
-        )
+        for title, run, lines in (("control characters", run_on_terminal, SHOWN), ("shell", run_in_shell, PIPES))
         for line in re.split("; |\n", lines)
     ),
     "kills": lambda: ((f"{line} {n}", partial(kill, line)) for n in range(10) for line in KILLED),

@@ -90,10 +90,7 @@ def make_proxies(shared: Path) -> Iterator[tuple[str, Parts]]:
     yield "genia-fine", {part: articles[first:last] for part, (first, last) in cuts}
     for source in ("genia", "litbank", "gum_open"):
         parts = {part: list(formats.read(shared / source / f"{part}.jsonl.gz")) for part in PARTS}
-        yield (
-            f"{source.removesuffix('_open')}-fifth",
-            {**parts, "train": keep_sentences(parts["train"], 1, 5)},
-        )
+        yield f"{source.removesuffix('_open')}-fifth", {**parts, "train": keep_sentences(parts["train"], 1, 5)}
     fine = {part: [with_fine_labels(document) for document in parts[part]] for part in PARTS}
     yield "gum-fine", {**fine, "train": keep_sentences(fine["train"], 2, 5)}
     with_parts = {part: [with_named_parts(document) for document in parts[part]] for part in PARTS}
@@ -141,34 +138,14 @@ NAMED = {
     "time": "DATE",
 }
 MONTHS = [
-    "January",
-    "February",
-    "March",
-    "April",
-    "May",
-    "June",
-    "July",
-    "August",
-    "September",
-    "October",
-    "November",
+    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
     "December",
-]
+]  # fmt: skip
 DAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
 WORDS = {  # label: words that have it wherever they stand in a name, a time or a number
     "HON": {"Mr", "Mr.", "Mrs", "Mrs.", "Ms", "Ms.", "Dr", "Dr.", "Sir", "Prof.", "Senator", "President", "Justice"},
     "CORPJARGON": {
-        "Inc",
-        "Inc.",
-        "Corp",
-        "Corp.",
-        "Co.",
-        "Company",
-        "Corporation",
-        "Ltd",
-        "Ltd.",
-        "Group",
-        "Foundation",
+        "Inc", "Inc.", "Corp", "Corp.", "Co.", "Company", "Corporation", "Ltd", "Ltd.", "Group", "Foundation",
     },
     "ORGEDU": {"University", "College", "School", "Institute", "Academy"},
     "GOVERNMENT": {"Court", "Senate", "Congress", "House", "Parliament", "Government", "Department", "Ministry"},
@@ -177,7 +154,7 @@ WORDS = {  # label: words that have it wherever they stand in a name, a time or 
     "REL": {"last", "next", "this", "ago", "later", "earlier", "past", "recent", "recently", "before", "after"},
     "QUAL": {"about", "around", "approximately", "over", "nearly", "almost", "roughly", "least"},
     "DIRECTION": {"North", "South", "East", "West", "New", "Northern", "Southern", "Eastern", "Western", "Central"},
-}
+}  # fmt: skip
 TIME_UNITS = re.compile(r"(second|minute|hour|day|week|month|year|decade|century|centurie|yr|min)s?$")
 MEASURES = re.compile(r"(km|mile|meter|metre|foot|feet|inche?|pound|kg|gram|ton|acre|degree|dollar|euro|percent|%)s?$")
 NATIONALITY = re.compile(r"[A-Z][a-z]+(ian|ese|ish|can|ean|rench|utch|reek|erman)s?$")

@@ -120,14 +120,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             add("--onnx", type=Path, nargs="+", default=[], metavar="DIR", help="exported models")
         else:
             add("--shared", type=Path, default=Path("../shared"), metavar="DIR", help="holds GUM's documents")
-            add(
-                "--peer",
-                nargs=2,
-                action="append",
-                default=[],
-                metavar="X",
-                help="PYTHON MODEL: see spacy_spancat.py",
-            )
+            add("--peer", nargs=2, action="append", default=[], metavar="X", help="PYTHON MODEL: see spacy_spancat.py")
             add("--precision", default="auto", help="auto, float32 or int8")
     options = parser.parse_args(arguments)
     try:
@@ -168,10 +161,7 @@ def measure_sentences(options: argparse.Namespace, device: torch.device) -> Row:
         row: Row = {"stage": stage, "batch_words": batch_words, "seconds": times}
         row |= {"sentences_per_second": len(sentences) / median, "words_per_second": words / median}
         result["rows"].append(row)
-        print(
-            f"{stage}, batches of {batch_words} words: {len(sentences) / median:,.0f} sentences/s",
-            file=sys.stderr,
-        )
+        print(f"{stage}, batches of {batch_words} words: {len(sentences) / median:,.0f} sentences/s", file=sys.stderr)
 
     for batch_words in map(int, options.batch_words.split(",")):
         add_row("words to entities", batch_words, lambda w=batch_words: predict_uncached(model, sentences, w))
@@ -212,10 +202,7 @@ def count_entities(pipeline: Pipeline, texts: Sequence[str]) -> int:
 
 
 def make_batches(
-    collate: Callable[[list[Sentence]], Batch],
-    sentences: Sequence[Sentence],
-    batch_words: int,
-    device: torch.device,
+    collate: Callable[[list[Sentence]], Batch], sentences: Sequence[Sentence], batch_words: int, device: torch.device
 ) -> list[Batch]:
     """All batches, on the device."""
     numbers = batches_by_length([len(sentence.words) for sentence in sentences], batch_words)
@@ -261,11 +248,7 @@ def measure_words(options: argparse.Namespace, device: torch.device) -> Row:
         {"cores": cores, **run_script(LATENCY, options.model, cores=cores, calls=LATENCY_CALLS)}
         for cores in sorted({min(2, row["cores"]) for row in rows})
     ]
-    return {
-        "data": f"{options.data.parent.name}/{options.data.name}",
-        "rows": rows,
-        "latency": latency,
-    }
+    return {"data": f"{options.data.parent.name}/{options.data.name}", "rows": rows, "latency": latency}
 
 
 def set_up_process(cores: int, kernel: str) -> None:
@@ -367,10 +350,7 @@ def measure_texts(options: argparse.Namespace, device: torch.device) -> Row:
             ours = next(iter(rows.values()))["words_per_second"]
             row |= {"ratio_of_ours": ours / row["words_per_second"], **description}
         rows[name] = row
-        print(
-            f"{name}: {row['words_per_second']:,.0f} words/s, others {row['other_cores']:.2f} cores",
-            file=sys.stderr,
-        )
+        print(f"{name}: {row['words_per_second']:,.0f} words/s, others {row['other_cores']:.2f} cores", file=sys.stderr)
     return {
         "data": "GUM dev, raw text",
         "texts": len(texts),

@@ -179,12 +179,7 @@ def kill(victim: str, cluster: Any, driver: "subprocess.Popen[str]", draw: rando
 
 
 def run_killed(
-    victim: str,
-    cluster: Any,
-    arguments: Sequence[object],
-    out: Path,
-    is_time: Callable[[], bool],
-    draw: random.Random,
+    victim: str, cluster: Any, arguments: Sequence[object], out: Path, is_time: Callable[[], bool], draw: random.Random
 ) -> Row:
     """Predict on the cluster, kill the victim when it is time, and resume if the command did not end well."""
     command = [*COMMAND, *map(str, arguments), "--out", str(out), "--ray", cluster.address, "--workers", "2"]
@@ -248,13 +243,7 @@ def measure_kills(options: argparse.Namespace) -> Row:
             print(json.dumps(rows[-1]), file=sys.stderr)
     total = {key: sum(row[key] for row in rows) for key in ("killed", "resumed", "lost", "doubled", "identical")}
     documents = sum(len(content.splitlines()) for content in expected.values())
-    return {
-        "files": len(expected),
-        "documents": documents,
-        "runs": len(rows),
-        **total,
-        "rows": rows,
-    }
+    return {"files": len(expected), "documents": documents, "runs": len(rows), **total, "rows": rows}
 
 
 # speed

@@ -50,7 +50,7 @@ from nestree.data import formats
 from nestree.evaluation import evaluate
 from nestree.nn.devices import select_device
 from nestree.pipeline import Pipeline, PredictOptions, predict
-from nestree.training.experiment import data_files
+from nestree.training.dataset import part_files
 from nestree.types import Document, Entity, Sentence
 
 BUDGETS = (4_000, 8_000, 16_000, 32_000, 64_000)
@@ -152,10 +152,7 @@ def run_all(
                 else:
                     result["rows"].append(row)
                     f1 = f"test F1 {row['f1']:.2f}, {row['seconds']:.0f} s"
-                    print(
-                        f"{time.time() - started:5.0f} s  {name} {row['words']:,} words: {f1}",
-                        file=sys.stderr,
-                    )
+                    print(f"{time.time() - started:5.0f} s  {name} {row['words']:,} words: {f1}", file=sys.stderr)
                 new = True
             for name in ended:
                 process = running.pop(name)
@@ -165,10 +162,7 @@ def run_all(
                 store(result, out)
             if time.time() - printed > PROGRESS_SECONDS:
                 printed = time.time()
-                print(
-                    f"{printed - started:5.0f} s  {len(running)} running, {len(waiting)} waiting",
-                    file=sys.stderr,
-                )
+                print(f"{printed - started:5.0f} s  {len(running)} running, {len(waiting)} waiting", file=sys.stderr)
             if deadline is not None and time.time() > deadline:
                 print(f"out of time: {', '.join([*running, *(one.name for one in waiting)])}", file=sys.stderr)
                 break
@@ -194,7 +188,7 @@ def execute(simulation: Simulation, rows: Any) -> None:
 
 def simulate(simulation: Simulation) -> Iterable[Row]:
     """The rows of the rounds that are not done yet."""
-    parts = {part: list(formats.read(path)) for part, path in data_files(simulation.data).items()}
+    parts = {part: list(formats.read(path)) for part, path in part_files(simulation.data).items()}
     gold = [replace(s, id=str(k)) for k, s in enumerate(s for d in parts["train"] for s in d.sentences)]
     test = [sentence for document in parts["test"] for sentence in document.sentences]
     dev = cut([s for d in parts["dev"] for s in d.sentences], DEV_WORDS, simulation.seed)
@@ -292,12 +286,7 @@ def costs_after(row: Row, words: int, decisions: int, **picked: list[Any]) -> Ro
 
 
 def annotate(
-    pipeline: Pipeline,
-    gold: Sequence[Sentence],
-    whole: set[int],
-    wanted: int,
-    row: Row,
-    simulation: Simulation,
+    pipeline: Pipeline, gold: Sequence[Sentence], whole: set[int], wanted: int, row: Row, simulation: Simulation
 ) -> Row:
     """Add whole sentences of up to `wanted` words; returns what they cost."""
     strategy, _, extra_words = simulation.strategy.partition("@")
@@ -331,11 +320,11 @@ def review(
     pool = [replace(s, entities=()) for k, s in enumerate(gold) if k not in whole and k not in answers]
     found = select(pool, model=pipeline, budget=wanted, seed=simulation.seed)
     sentences = [sentence for document in found.documents for sentence in document.sentences]
-    measured = acquisition.measure_uncertainty(pipeline, sentences, PredictOptions(doubts=sys.maxsize))
+    measured = acquisition.measure_uncertainty(pipeline, sentences, PredictOptions(margins=sys.maxsize))
     picked, decisions = [], 0
     for predicted, prediction in zip(sentences, measured, strict=True):
         number = int(predicted.id or 0)
-        spans = {(doubt.start, doubt.end) for doubt in prediction.doubts if doubt.margin < most}
+        spans = {(span.start, span.end) for span in prediction.margins if span.margin < most}
         entities = [e for e in gold[number].entities if e.span in spans]
         decisions += len(spans) + len(entities) - len({e.span for e in entities})  # one for each label
         entities += [replace(e, score=None) for e in predicted.entities if e.span not in spans]
@@ -345,12 +334,7 @@ def review(
 
 
 def ask(
-    pipeline: Pipeline,
-    gold: Sequence[Sentence],
-    whole: set[int],
-    answers: dict[int, Sentence],
-    wanted: int,
-    row: Row,
+    pipeline: Pipeline, gold: Sequence[Sentence], whole: set[int], answers: dict[int, Sentence], wanted: int, row: Row
 ) -> Row:
     """Ask about single spans: as many as `wanted` words have entities; returns what the answers cost."""
     density = sum(len(gold[k].entities) for k in whole) / sum(len(gold[k].words) for k in whole)

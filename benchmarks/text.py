@@ -152,10 +152,7 @@ def main() -> None:
         "LitBank": [joined(novel.name, [novel.text[i:j] for i, j in novel.sentences]) for novel in novels],
     }.items():
         whole, boundaries = sentences_found(texts)
-        results |= {
-            f"rules          {name} sentences": whole,
-            f"rules          {name} boundaries": boundaries,
-        }
+        results |= {f"rules          {name} sentences": whole, f"rules          {name} boundaries": boundaries}
     for name, score in results.items():
         counts = f"{score.correct} right, {score.predicted} found, {score.gold} gold"
         print(f"{name:<35} F1 {100 * score.f1:6.2f} %  ({counts})")

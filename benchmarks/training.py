@@ -52,9 +52,9 @@ from nestree.nn.devices import select_device
 from nestree.temperature import best_decoder, fit_temperatures
 from nestree.training import Callbacks, Corpus
 from nestree.training.cuda_graphs import USES_BEFORE_CAPTURE
-from nestree.training.dataset import batches
+from nestree.training.dataset import batches, part_files
 from nestree.training.distill import AUGMENTATION_RATE, LABELED_COPIES, make_teachers
-from nestree.training.experiment import data_files, recipe_name
+from nestree.training.experiment import recipe_name
 from nestree.training.loop import train_epoch
 from nestree.types import Document, Sentence, with_context
 
@@ -269,7 +269,7 @@ def execute(job: Job, threads: int, reports: Connection) -> None:
 def load_data(job: Job, context: int = 0) -> tuple[Settings, Corpus, list[Document]]:
     """The settings, the corpus and the test documents. `context`: words around each sentence that teachers read."""
     settings = Settings.read(job.recipe).with_overrides([*job.changes, f"training.seed={job.seed}"])
-    parts = {part: list(formats.read(path)) for part, path in data_files(job.data).items()}
+    parts = {part: list(formats.read(path)) for part, path in part_files(job.data).items()}
     corpus = training.make_corpus(
         parts["train"],
         parts.get("dev"),

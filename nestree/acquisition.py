@@ -156,7 +156,7 @@ def select(
     options = PredictOptions(
         max_sentence_words=pipeline.max_sentence_words,
         uncertainty=None if random or partial else by,
-        doubts=QUESTIONS_PER_SENTENCE if partial else 0,
+        margins=QUESTIONS_PER_SENTENCE if partial else 0,
         means=diversity != "none",
     )
     limit = budget * CANDIDATE_BUDGETS
@@ -164,12 +164,12 @@ def select(
         limit = budget
     elif diversity == "none":
         limit = budget * SPARE_BUDGETS + SPARE_WORDS
-    best: Best[Scored] = Best(limit)
-    questions: Best[Question] = Best(limit)
+    best: BoundedHeap[Scored] = BoundedHeap(limit)
+    questions: BoundedHeap[Question] = BoundedHeap(limit)
     unknown: set[str] = set()
 
     def rank(units: Sequence[Unit]) -> None:
-        """Keep the best of these units, or the spans of them that are most in doubt."""
+        """Keep the best of these units, or their spans with the smallest margins."""
         sentences = [sentence for each in units for sentence in each.sentences]
         found = iter(measure_uncertainty(pipeline, sentences, options) if options.means or not random else ())
         for each in units:
@@ -177,7 +177,7 @@ def select(
             if partial:
                 for k, (sentence, prediction) in enumerate(zip(each.sentences, predictions, strict=True)):
                     answered = answered_spans(sentence) | answers.get(words_key(sentence.words), set())
-                    for margin, start, end, label, p in prediction.doubts:
+                    for margin, start, end, label, p in prediction.margins:
                         if (start, end) not in answered:
                             entity = Entity(start, end, label, None, round_probability(min(1.0, p)))
                             question = Question(each, k, entity, margin)
@@ -215,7 +215,7 @@ def select(
     rank(buffer)
     if partial:
         result.duplicates = questions.duplicates
-        result.documents = ask(questions.values()[:budget], result)
+        result.documents = make_questions(questions.values()[:budget], result)
     else:
         result.duplicates = best.duplicates
         chosen = choose(best.values(), budget, diversity)
@@ -319,7 +319,7 @@ def answered_spans(sentence: Sentence) -> set[Span]:
 
 
 def measure_uncertainty(pipeline: Pipeline, sentences: Sequence[Sentence], options: PredictOptions) -> list[Prediction]:
-    """The uncertainty, doubts and mean of each sentence; those of a long sentence come from its windows."""
+    """The uncertainty, margins and mean of each sentence; those of a long sentence come from its windows."""
     results = []
     windows_of = predict_windows(pipeline.inference_model, sentences, options, workers=pipeline.worker_pool)
     for sentence, parts in zip(sentences, windows_of, strict=True):
@@ -328,22 +328,22 @@ def measure_uncertainty(pipeline: Pipeline, sentences: Sequence[Sentence], optio
             continue
         covered = sum(window.end - window.start for window, _ in parts)
         value = sum(prediction.uncertainty for _, prediction in parts) * len(sentence.words) / covered
-        doubts = {}
+        margins = {}
         for window, prediction in parts:
-            for doubt in prediction.doubts:
-                start, end = doubt.start + window.start, doubt.end + window.start
-                doubts[start, end] = doubt._replace(start=start, end=end)
+            for span in prediction.margins:
+                start, end = span.start + window.start, span.end + window.start
+                margins[start, end] = span._replace(start=start, end=end)
         means = [prediction.mean for _, prediction in parts]
         mean = None if means[0] is None else np.mean(means, axis=0)  # type: ignore[arg-type]
-        results.append(Prediction((), None, value, sorted(doubts.values())[: options.doubts], mean))
+        results.append(Prediction((), None, value, sorted(margins.values())[: options.margins], mean))
     return results
 
 
 # The choice
 
 
-class Best(Generic[Value]):
-    """The values of the highest priority whose costs just reach `limit`; of equal keys, the first one."""
+class BoundedHeap(Generic[Value]):
+    """Keeps the values of highest priority whose costs just reach `limit`; of equal keys, the first one."""
 
     def __init__(self, limit: int) -> None:
         self.limit, self.cost, self.duplicates, self.count = limit, 0, 0, 0
@@ -366,7 +366,7 @@ class Best(Generic[Value]):
             self.cost -= freed
 
     def values(self) -> list[Value]:
-        """Best first."""
+        """BoundedHeap first."""
         return [item[4] for item in sorted(self.heap, key=lambda item: item[:2], reverse=True)]
 
 
@@ -414,18 +414,18 @@ def k_means_order(vectors: np.ndarray, costs: np.ndarray, budget: int) -> Iterat
         np.add.at(sums, cluster, vectors)
         norms = np.linalg.norm(sums, axis=1, keepdims=True)
         centers = np.where(norms > 0, sums / norms.clip(1e-9), centers)
-    turns: dict[int, int] = {}
-    places = []
-    for k, own in enumerate(cluster.tolist()):  # candidates are sorted, best first
-        turns[own] = turns.get(own, -1) + 1
-        places.append((turns[own], k))
-    yield from (k for _, k in sorted(places))
+    counts: dict[int, int] = {}
+    ranks = []  # of each candidate within its cluster
+    for k, c in enumerate(cluster.tolist()):  # candidates are sorted, best first
+        ranks.append((counts.get(c, 0), k))
+        counts[c] = counts.get(c, 0) + 1
+    yield from (k for _, k in sorted(ranks))
 
 
 # Questions about single spans
 
 
-def ask(questions: Sequence[Question], result: Selection) -> list[Document]:
+def make_questions(questions: Sequence[Question], result: Selection) -> list[Document]:
     """A document for each sentence that is asked about: the spans in question are its entities.
 
     Its extra["questions"] lists them in characters. The sentence is incomplete: all other spans stay open.
@@ -453,7 +453,7 @@ def ask(questions: Sequence[Question], result: Selection) -> list[Document]:
 
 
 def json_questions(document: Document) -> Document:
-    """A document of `ask` as JSON lines hold it: questions by words, with a place for the answer."""
+    """A document of `make_questions` as JSON lines hold it: questions by words, with a place for the answer."""
     (sentence,) = document.sentences
     questions = [
         {"start": e.start, "end": e.end, "label": e.label, "score": round_probability(e.score), "answer": None}

@@ -41,7 +41,7 @@ class Losses:
     mention               -log P(each span is an entity or not), in models without trees
     hard_negatives        the label loss of likely spans that are no entities
     head_prior            cross-entropy of the prior that a word heads an entity
-    head_regularization   log Z - log Z_c: draws trees towards those whose entities do not share heads
+    head_regularization   log Z - log Z_c: favours trees whose entities do not share heads
     entropy               minus the weighted entropy of the trees
     distillation          cross-entropy of teachers' and student's distributions over labelled trees
     kl                    a metric: the divergence that head_regularization decreases
@@ -204,7 +204,7 @@ def pair_cells(gold: Gold) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def head_marginals(trees: LogPartition) -> Tensor:
-    """[B, n + 1, n + 1, n] P(span (i, j) is in the tree with head h); they were asked for."""
+    """[B, n + 1, n + 1, n] P(span (i, j) is in the tree with head h), which `log_partitions` has computed."""
     assert isinstance(trees.marginals, LexicalPotentials)
     assert trees.marginals.head is not None
     return trees.marginals.head

@@ -52,12 +52,7 @@ class Recognizer(nn.Module):
     words: tuple[str, ...] | None = None  # that have static vectors
 
     def __init__(
-        self,
-        settings: Settings,
-        labels: Sequence[str] = (),
-        encoder: str | Path = "",
-        *,
-        pretrained: bool = True,
+        self, settings: Settings, labels: Sequence[str] = (), encoder: str | Path = "", *, pretrained: bool = True
     ):
         """`encoder`: a folder or hub name; not `pretrained`: a folder of `save_encoder`, weights uninitialized."""
         super().__init__()
@@ -90,7 +85,7 @@ class Recognizer(nn.Module):
         self.float()  # whatever PyTorch's default dtype is
 
     def set_labels(self, settings: Settings, labels: Sequence[str]) -> None:
-        """Set all that is not part of the network."""
+        """Set everything but the network."""
         if not labels or len(set(labels)) != len(labels):
             raise ModelError(f"labels are {list(labels)}; a model needs at least one, and each only once.")
         self.settings, self.labels = settings, tuple(labels)
@@ -103,10 +98,10 @@ class Recognizer(nn.Module):
 
     def make_collator(self, max_length: int, embeddings: int, encoder: str) -> Collator:
         """`max_length`: subwords that the encoder reads at once. `embeddings`: how many subwords it has."""
-        splitter = SubwordTokenizer(self.tokenizer, max_length, self.settings.encoder.context)
-        splitter.check_fits(embeddings, encoder)
+        tokenizer = SubwordTokenizer(self.tokenizer, max_length, self.settings.encoder.context)
+        tokenizer.check_fits(embeddings, encoder)
         return Collator(
-            splitter,
+            tokenizer,
             self.labels,
             trees=self.settings.model.structure != "none",
             shapes=self.settings.encoder.word_shape_size > 0,
@@ -153,7 +148,7 @@ class Recognizer(nn.Module):
     def decode_scores(
         self,
         scores: Scores,
-        known: Constraints | None = None,
+        constraints: Constraints | None = None,
         settings: Settings | None = None,
         *,
         scored: bool = False,
@@ -166,8 +161,8 @@ class Recognizer(nn.Module):
         it leaves out are not predicted.
         """
         settings = settings or self.settings
-        if known is not None:
-            scores = apply_constraints(scores, known, settings, self.labels, self.temperatures)
+        if constraints is not None:
+            scores = apply_constraints(scores, constraints, settings, self.labels, self.temperatures)
         thresholds = None
         if label_thresholds is not None:
             thresholds = [label_thresholds.get(label, math.inf) for label in self.labels]

@@ -45,7 +45,7 @@ class Card:
     about: Mapping[str, str] = field(default_factory=dict)  # by the keys of FIELDS, and label.LABEL
     statistics: Mapping[str, Statistics] = field(default_factory=dict)  # of train and dev
     evaluations: Mapping[str, Evaluation] = field(default_factory=dict)  # on dev, and on test
-    course: str = ""  # a sentence about the training
+    training: str = ""  # a sentence about it
 
     def __str__(self) -> str:
         """The card in Markdown."""

@@ -23,18 +23,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from itertools import accumulate, islice, pairwise, zip_longest
 from pathlib import Path
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Generic,
-    Literal,
-    NamedTuple,
-    NoReturn,
-    TypedDict,
-    TypeVar,
-    Unpack,
-    overload,
-)
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, NoReturn, TypedDict, TypeVar, Unpack, overload
 
 import torch
 
@@ -50,7 +39,7 @@ from nestree.decoding.constraints import (
     describe,
     parse_char_spans,
 )
-from nestree.decoding.uncertainty import span_doubts, uncertainty
+from nestree.decoding.uncertainty import smallest_margins, uncertainty
 from nestree.errors import ChartMemoryError, DataError, InputError, NestreeError
 from nestree.model import OnnxRecognizer, Recognizer, autocast, eval_mode
 from nestree.model_card import label_descriptions
@@ -88,7 +77,7 @@ class PredictOptions(NamedTuple):
     max_sentence_words: int = MAX_SENTENCE_WORDS
     label_thresholds: Mapping[str, float] | None = None  # lowest probability; other labels are left out
     uncertainty: str | None = None  # a criterion of decoding.uncertainty, instead of entities
-    doubts: int = 0  # spans in doubt, instead of entities
+    margins: int = 0  # this many spans with the smallest margins, instead of entities
     means: bool = False  # with the mean of the vectors of the words
 
 
@@ -227,7 +216,7 @@ class Pipeline:
 
     @property
     def inference_model(self) -> Recognizer:
-        """The model that predicts; in 8 bits, it has the weights of the moment when this pipeline was made."""
+        """The model that predicts: on a CPU the int8 copy, if there is one, which does not follow later training."""
         return self.int8_model if self.int8_model is not None and self.device.type == "cpu" else self.model
 
     @property
@@ -298,16 +287,16 @@ class Pipeline:
         sentences = list(sentences)
         if any(isinstance(words, str) for words in sentences):
             raise InputError(f"each sentence must be a list of words, and one is a string: {sentences!r:.60}.")
-        given = []
+        checked = []
         for number, words in enumerate(sentences):
             try:
-                given.append(words if isinstance(words, Sentence) else Sentence(words))
+                checked.append(words if isinstance(words, Sentence) else Sentence(words))
             except DataError as error:
                 raise InputError(
                     f"sentences[{number}] is {words!r:.60}: {error}. Correct it, or leave it out."
                 ) from None
         options = self.predict_options(threshold, labels=labels)
-        return predict(self.inference_model, given, options=options, workers=self.worker_pool)
+        return predict(self.inference_model, checked, options=options, workers=self.worker_pool)
 
     @overload
     def pipe(
@@ -386,10 +375,7 @@ class Pipeline:
         return Document(tuple(sentences), text)
 
     def prepare(
-        self,
-        text: str,
-        known: Iterable[Sequence[Any]] | None = None,
-        forbidden: Iterable[Sequence[Any]] | None = None,
+        self, text: str, known: Iterable[Sequence[Any]] | None = None, forbidden: Iterable[Sequence[Any]] | None = None
     ) -> tuple[Document, dict[int, SentenceConstraints]]:
         """The document of a text, without entities, and the constraints of its sentences by their indices."""
         known_spans = parse_char_spans(known, "known", text, self.model.labels)
@@ -738,21 +724,18 @@ def predict_windows(
     """The windows of each sentence, in any order, with their predictions; arguments as of `predict`."""
     windows = cut_windows(sentences, constraints or {}, options.max_sentence_words)
     batch_words = batch_words or default_batch_words(model.device)
-    found: list[list[tuple[Window, Prediction]]] = [[] for _ in sentences]
+    results: list[list[tuple[Window, Prediction]]] = [[] for _ in sentences]
     with torch.inference_mode(), eval_mode(model), bf16_weights(model):
         for batch, predictions in run_batches(model, windows, batch_words, options, workers, group_sizes):
             for window, prediction in zip(batch, predictions, strict=True):
-                found[window.number].append((window, prediction))
+                results[window.number].append((window, prediction))
             if on_progress:
                 on_progress(sum(window.end == len(sentences[window.number].words) for window in batch))
-    return found
+    return results
 
 
 def merge_windows(
-    window_entities: Sequence[Sequence[Entity]],
-    spans: Sequence[Span],
-    may_cross: bool,
-    known: Collection[Span] = (),
+    window_entities: Sequence[Sequence[Entity]], spans: Sequence[Span], may_cross: bool, known: Collection[Span] = ()
 ) -> tuple[Entity, ...]:
     """The entities of a sentence from those of its windows.
 
@@ -901,7 +884,7 @@ class BatchJob:
         return [prediction for half in halves for prediction in half.run()]
 
     def decode(self, scores: Scores) -> list[Prediction]:
-        if self.options.uncertainty or self.options.doubts or self.options.means:
+        if self.options.uncertainty or self.options.margins or self.options.means:
             return self.measure_uncertainty(scores)
         known, forbidden = zip(*(window.constraints for window in self.windows), strict=True)
         constraints, options = Constraints(known, forbidden), self.options
@@ -919,13 +902,13 @@ class BatchJob:
         """How unsure the model is of each sentence."""
         model, options, count = self.model, self.options, len(self.windows)
         settings = options.settings or model.settings
-        values, doubts = [0.0] * count, [[]] * count  # type: ignore[var-annotated]
+        values, margins = [0.0] * count, [[]] * count  # type: ignore[var-annotated]
         if options.uncertainty:
             values = uncertainty(scores, settings, model.temperatures, options.uncertainty).tolist()
-        if options.doubts:
-            doubts = span_doubts(scores, settings, model.temperatures, model.labels, options.doubts)
+        if options.margins:
+            margins = smallest_margins(scores, settings, model.temperatures, model.labels, options.margins)
         means = [None] * count if self.means is None else self.means.float().cpu().numpy()
-        return [Prediction((), None, *each) for each in zip(values, doubts, means, strict=True)]
+        return [Prediction((), None, *each) for each in zip(values, margins, means, strict=True)]
 
     def run(self) -> list[Prediction]:
         with torch.inference_mode():  # a setting of the thread
@@ -1019,9 +1002,9 @@ def thread_pool(process: int, threads: int) -> ThreadPoolExecutor:
 
 
 WORKER_ENDED = (
-    "a worker process ended unexpectedly. A script that uses workers must be a file, and must do so under "
-    '`if __name__ == "__main__":`, because each of them imports it; if this one does, memory may have run '
-    "out: use fewer workers."
+    "a worker process ended unexpectedly. A script that uses workers must be a file, and start them under "
+    '`if __name__ == "__main__":`, because each worker imports it; if this one does, memory may have run out: use '
+    "fewer workers."
 )
 
 

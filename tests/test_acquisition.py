@@ -11,7 +11,7 @@ import torch
 
 import nestree
 from nestree import acquisition
-from nestree.acquisition import Best, Scored, Unit, choose, select
+from nestree.acquisition import BoundedHeap, Scored, Unit, choose, select
 from nestree.decoding.uncertainty import uncertainty
 from nestree.errors import InputError
 from nestree.pipeline import Pipeline
@@ -154,7 +154,7 @@ def test_greedy_k_center_is_what_its_definition_says():
 def test_the_best_are_kept_in_bounded_memory():
     generator = random.Random(5)
     items = [(generator.random(), generator.randint(1, 20)) for _ in range(5000)]
-    best: Best[int] = Best(100)
+    best: BoundedHeap[int] = BoundedHeap(100)
     largest = 0
     for k, (order, cost) in enumerate(items):
         best.add(str(k), order, cost, k)

@@ -87,11 +87,11 @@ class RunOptions:
 
     def files(self) -> dict[str, str]:
         """The absolute paths of the data files by part."""
-        from nestree.training.dataset import data_files
+        from nestree.training.dataset import part_files
 
         if self.data and self.train:
             raise InputError("--data and --train both name training data. Leave one of them out.")
-        paths = data_files(self.data) if self.data else {}
+        paths = part_files(self.data) if self.data else {}
         paths |= {part: path for part in PARTS if (path := getattr(self, part))}
         if Path("-") in paths.values():
             raise InputError("training data is read more than once, and standard input cannot be. Name files.")
@@ -362,6 +362,7 @@ def experiment(
     from nestree.config import split_override
     from nestree.nn.devices import select_device
     from nestree.training import experiment
+    from nestree.training.dataset import part_files
 
     folder = output_path(target, out)
     select_device(device)  # an error is better found now
@@ -389,7 +390,7 @@ def experiment(
         "test": "Its numbers are those of dev, which chooses the epoch.",
     }
     for name, data in folders.items():
-        parts = experiment.data_files(data)
+        parts = part_files(data)
         for part, what in instead.items():
             if part not in parts:
                 print_line(f"{name}: {data} has no file called {part}. {what}")

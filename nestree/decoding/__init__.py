@@ -30,21 +30,13 @@ from nestree.decoding.probabilities import (
     tree_cells,
     uses_head_prior,
 )
-from nestree.decoding.uncertainty import Doubt
+from nestree.decoding.uncertainty import SpanMargin
 from nestree.decoding.viterbi import viterbi_search
 from nestree.nn.scorers import Scores
 from nestree.treecrf import Trees
 from nestree.types import Entity, Tree, unchecked_entity
 
-__all__ = [
-    "UNIT_TEMPERATURES",
-    "DecodedBatch",
-    "Prediction",
-    "Temperatures",
-    "decode",
-    "decode_batch",
-    "predictions",
-]
+__all__ = ["UNIT_TEMPERATURES", "DecodedBatch", "Prediction", "Temperatures", "decode", "decode_batch", "predictions"]
 
 
 class DecodedBatch(NamedTuple):
@@ -57,12 +49,12 @@ class DecodedBatch(NamedTuple):
 
 
 class Prediction(NamedTuple):
-    """The entities and the tree of one sentence; or, if that is asked for, how unsure the model is of it."""
+    """The entities and the tree of one sentence; or, if requested, how unsure the model is of it."""
 
     entities: tuple[Entity, ...]  # sorted by start, the longer first
     tree: Tree | None
     uncertainty: float = 0.0
-    doubts: Sequence[Doubt] = ()
+    margins: Sequence[SpanMargin] = ()
     mean: np.ndarray | None = None  # [D] of the vectors of its words
 
 

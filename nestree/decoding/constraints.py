@@ -79,10 +79,7 @@ class CharSpan(NamedTuple):
 
 
 def parse_char_spans(
-    values: Iterable[Sequence[Any]] | None,
-    kind: Literal["known", "forbidden"],
-    text: str,
-    labels: Sequence[str],
+    values: Iterable[Sequence[Any]] | None, kind: Literal["known", "forbidden"], text: str, labels: Sequence[str]
 ) -> list[CharSpan]:
     """Known spans from (start, end), (start, end, label) or (start, end, label, head); forbidden ones have no head."""
     fields = ("start", "end", "label", "head")[: 4 if kind == "known" else 3]
@@ -244,14 +241,13 @@ def apply_constraints(
     """Scores under which only what satisfies the constraints is possible."""
     label_index = {label: k for k, label in enumerate(labels)}
     mention, kind = scores.mention, settings.model.mention
-    trees = settings.model.structure != "none"
+    trees, single_labels = settings.model.structure != "none", kind == "labels" or settings.loss.label == "softmax"
     n, device = mention.shape[1] - 1, mention.device
     forbidden = torch.zeros_like(mention, dtype=torch.bool)  # [B, n + 1, n + 1, C]
     known = torch.zeros(mention.shape[:3], dtype=torch.bool, device=device)
     shift = torch.zeros(*mention.shape[:3], len(labels), device=device, dtype=mention.dtype)
     head_scores = torch.zeros(*mention.shape[:3], n, device=device, dtype=mention.dtype)
     for b, (known_spans, forbidden_spans) in enumerate(zip(*constraints, strict=True)):
-        single_labels = kind == "labels" or settings.loss.label == "softmax"
         check_constraints(known_spans, forbidden_spans, labels, trees, single_labels)
         for i, j, label, _ in forbidden_spans:
             shift[b, i, j, slice(None) if label is None else label_index[label]] = -CERTAIN

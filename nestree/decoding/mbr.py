@@ -96,12 +96,12 @@ def choose_labels(
     gains = torch.where(passes, (probability - thresholds).clamp(min=MIN_GAIN), 0.0)  # [K, L]
     at_most_one = settings.loss.label == "softmax" or scores.labels is None
     if at_most_one:
-        gains = torch.where(largest(gains), gains, 0.0)
+        gains = torch.where(argmax_mask(gains), gains, 0.0)
     chosen, gain = gains > 0, gains.sum(-1)
     if scores.known is not None:
         assert scores.known_labels is not None
         known = scores.known[spans.unbind(1)][:, None]  # [K, 1]
-        labels = known & largest(probability)
+        labels = known & argmax_mask(probability)
         if at_most_one:
             chosen = torch.where(known, labels, chosen)
         else:
@@ -114,8 +114,8 @@ def choose_labels(
     return chosen & in_tree[spans.unbind(1)][:, None]
 
 
-def largest(values: Tensor) -> Tensor:
-    """[K, L] where the (first) largest value of each row is."""
+def argmax_mask(values: Tensor) -> Tensor:
+    """[K, L] True at the first largest value of each row."""
     return torch.nn.functional.one_hot(values.argmax(-1), values.shape[1]).bool()
 
 

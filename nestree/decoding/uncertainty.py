@@ -137,19 +137,19 @@ def best_labels(log_probability: Tensor, settings: Settings) -> Tensor:
     return torch.maximum(log_probability, (-p.clamp(max=1 - 1e-6)).log1p()).sum(-1)
 
 
-class Doubt(NamedTuple):
-    """A span of words, and how far the most probable of its outcomes is ahead of the second."""
+class SpanMargin(NamedTuple):
+    """A span of words with its margin, as in margin sampling: small where the model is unsure."""
 
-    margin: float
+    margin: float  # the probability of the most probable outcome, less that of the second
     start: int
     end: int
     label: str  # the most probable one
     probability: float  # of the span with this label
 
 
-def span_doubts(
+def smallest_margins(
     scores: Scores, settings: Settings, temperatures: Temperatures, labels: tuple[str, ...], most: int
-) -> list[list[Doubt]]:
+) -> list[list[SpanMargin]]:
     """The up to `most` spans of each sentence with the smallest margins, these first.
 
     The outcomes of a span are: no entity, or an entity with one of the labels.
@@ -159,7 +159,7 @@ def span_doubts(
     top = outcomes.topk(2, -1).values
     best, label = probability.max(-1)
     table = torch.cat([(top[:, 0] - top[:, 1])[:, None], best[:, None]], 1).tolist()
-    doubts: list[list[Doubt]] = [[] for _ in range(len(scores.lengths))]
+    margins: list[list[SpanMargin]] = [[] for _ in range(len(scores.lengths))]
     for (b, i, j), k, (margin, p) in zip(spans.tolist(), label.tolist(), table, strict=True):
-        doubts[b].append(Doubt(margin, i, j, labels[k], p))
-    return [sorted(each)[:most] for each in doubts]
+        margins[b].append(SpanMargin(margin, i, j, labels[k], p))
+    return [sorted(spans)[:most] for spans in margins]

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from nestree.config import Settings
+from nestree.decoding.mbr import argmax_mask
 from nestree.decoding.probabilities import any_nan, check_label_scores, mention_scores, uses_head_prior
 from nestree.nn.scorers import Scores
 from nestree.treecrf import LexicalPotentials, Trees, best_trees, head_marginals, span_cells
@@ -59,7 +60,7 @@ def label_spans(spans: Tensor, heads: Tensor | None, scores: Scores, mention: Te
         label_scores = scores.labels.score_spans(b, i, j, label_heads)  # [K, L]
         nan = any_nan(label_scores)
         chosen = label_scores > 0
-        best = torch.nn.functional.one_hot(label_scores.argmax(-1), label_scores.shape[-1]).bool()
+        best = argmax_mask(label_scores)
         if settings.loss.label == "softmax":  # at most one label
             chosen = chosen & best
         if scores.known is not None:  # a known span has at least one label

@@ -1,7 +1,7 @@
 """The BERT family (BERT, ELECTRA, MPNet, RoBERTa) as functions of its weights: training and inference, CPU and GPU.
 
-`Bert` computes what `transformers` computes and names its parameters alike, with half as many operations: a GPU that is
-given small batches takes longer to launch kernels than to run them. Under autocast to bfloat16 all weights are cast at
+`Bert` computes what `transformers` computes, with the same parameter names and half as many operations: with small
+batches, a GPU takes longer to launch kernels than to run them. Under autocast to bfloat16 all weights are cast at
 once (`Bf16WeightCache`), not one by one where they are used. `build_bert` makes the encoder of a model directory
 without importing `transformers`, which takes seconds.
 """
@@ -23,7 +23,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 log = logging.getLogger(__name__)
 
-# The attention kernels for a GPU: one that takes any mask, and a fallback. Others plan anew for each batch shape.
+# The attention kernels for a GPU: one that takes any mask, and a fallback. The others replan for each batch shape.
 CUDA_ATTENTION = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 MASK_ALIGNMENT = 8  # the efficient kernel needs mask rows of a multiple of this many numbers
 DISTANCE_BUCKETS = 32  # MPNet's relative positions; the code of `transformers` has no other
@@ -120,7 +120,7 @@ class Bert(nn.Module):
         return table
 
     def forward(self, subwords: Tensor, mask: Tensor, last_layers: int, weights: Weights | None = None) -> list[Tensor]:
-        """Subwords [W, P], True where they are no padding -> hidden states of so many last layers, [W, P, D] each.
+        """Subwords and a mask, False for padding, [W, P] -> hidden states of so many last layers, [W, P, D] each.
 
         The embeddings count as the first layer. `weights` replace the parameters, for instance in bfloat16, in which
         products are computed then. The results have float32 or better.
@@ -153,7 +153,7 @@ class Bert(nn.Module):
         return x
 
     def attention_bias(self, weights: Weights, mask: Tensor) -> Tensor:
-        """[W, heads, P, P] what is added to the logits of attention: MPNet's bias by distance; -inf for padding."""
+        """[W, heads, P, P] added to attention logits: MPNet's relative position bias; the lowest number for padding."""
         length = mask.shape[1]
         dtype = weights[f"encoder.layer.0.{self.layer_names[0]}.bias"].dtype
         bias = torch.zeros_like(mask, dtype=dtype).masked_fill(~mask, torch.finfo(dtype).min)
@@ -273,7 +273,7 @@ class Bf16WeightCache:
 
     @torch.no_grad()
     def freeze(self, network: nn.Module) -> None:
-        """Cast once and for all: the network does not learn any more."""
+        """Cast the weights once, of a network that is not trained any more."""
         self.cached = self.weights(network)
 
     @contextmanager

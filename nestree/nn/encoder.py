@@ -311,6 +311,6 @@ def max_input_length(tokenizer: Any, transformer: Any) -> int:
     positions = getattr(transformer.config, "max_position_embeddings", None) or 512
     table = getattr(getattr(transformer, "embeddings", None), "position_embeddings", None)
     padding = getattr(transformer, "padding_position", getattr(table, "padding_idx", None))
-    if padding is not None:  # RoBERTa and its kin count from there
+    if padding is not None:  # RoBERTa and related models number positions from there
         positions -= padding + 1
     return int(min(positions, tokenizer.model_max_length))

@@ -1,8 +1,8 @@
 """Words -> subwords of an encoder's vocabulary, packed into windows that it can read.
 
 A sentence has one window if it fits, and else several that overlap by about half: each word is taken from the window in
-which it is most central. What room is left in a single window may be filled with words of neighbouring sentences as
-context, which the encoder reads, too, but which have no vectors.
+which it is most central. A single window that is not full may hold words of neighbouring sentences as context, which
+the encoder reads, but for which it returns no vectors.
 
 The subwords of a word do not depend on its neighbours, so each word is split once and cached: looking it up takes a
 hundredth of the time. Sentences are packed together, by array operations over all of them.
@@ -91,14 +91,14 @@ class SubwordTokenizer:
         self.prefix = " " if "ByteLevel" in str(self.backend.pre_tokenizer) else ""
         self.first, self.last = special_subwords(self.backend)
         self.longest = longest
-        self.room = longest - len(self.first) - len(self.last)  # for the subwords of words, in a window
-        if self.room < 1:
+        self.capacity = longest - len(self.first) - len(self.last)  # subwords of words in a window
+        if self.capacity < 1:
             raise ModelError(f"the encoder reads {longest} subwords at most, which leaves no room for words.")
         self.context = context
         self.clear_cache()
 
     def clear_cache(self) -> None:
-        self.known, self.table = WordNumbers(), WordTable()
+        self.word_numbers, self.table = WordNumbers(), WordTable()
         self.characters = 0  # of all cached words
 
     def check_fits(self, rows: int, encoder: str) -> None:
@@ -122,16 +122,16 @@ class SubwordTokenizer:
 
     def numbers(self, sentences: Sequence[Sequence[str]]) -> np.ndarray:
         """The numbers of all words of these sentences in the cache; new words are split."""
-        if len(self.known) != self.table.count:  # an error or another thread interfered
+        if len(self.word_numbers) != self.table.count:  # an error or another thread interfered
             self.clear_cache()
         words = chain.from_iterable(sentences)
-        numbers = np.fromiter(map(self.known.__getitem__, words), np.int64, sum(map(len, sentences)))
+        numbers = np.fromiter(map(self.word_numbers.__getitem__, words), np.int64, sum(map(len, sentences)))
         before = self.table.count
-        if len(self.known) == before:
+        if len(self.word_numbers) == before:
             return numbers
-        new = [*islice(reversed(self.known), len(self.known) - before)][::-1]
+        new = [*islice(reversed(self.word_numbers), len(self.word_numbers) - before)][::-1]
         self.characters += sum(map(len, new))
-        if before and (len(self.known) > CACHED_WORDS or self.characters > CACHED_CHARACTERS):
+        if before and (len(self.word_numbers) > CACHED_WORDS or self.characters > CACHED_CHARACTERS):
             self.clear_cache()
             return self.numbers(sentences)
         self.table.add(self.split(new), [*map(word_shape, new)])
@@ -141,7 +141,7 @@ class SubwordTokenizer:
         """The subwords of each word: at most a quarter of a window, at least one, which may be the unknown one."""
         self.backend.no_truncation()
         self.backend.no_padding()
-        most = max(1, self.room // 4)
+        most = max(1, self.capacity // 4)
         chunks = [words[start : start + CHUNK_WORDS] for start in range(0, len(words), CHUNK_WORDS)]
         inputs = [[self.prefix + clean_word(word) for word in chunk] for chunk in chunks]
         encodings = self.backend.encode_batch(inputs, is_pretokenized=True, add_special_tokens=False)
@@ -158,7 +158,7 @@ class SubwordTokenizer:
         ids, sizes, shapes = self.subwords([sentence.words for sentence in sentences])
         words = np.array([len(sentence.words) for sentence in sentences], dtype=np.int64)
         posts = np.concatenate([[0], np.cumsum(sizes)])  # word k has the subwords posts[k]:posts[k + 1]
-        windows, spans, window_of = cut_windows(posts, words, self.room)
+        windows, spans, window_of = cut_windows(posts, words, self.capacity)
         last_window = np.cumsum(windows) - 1
         first_window = last_window + 1 - windows
 
@@ -166,7 +166,7 @@ class SubwordTokenizer:
         pool = [np.array([*self.first, *self.last], dtype=np.int64), ids]
         starts, range_sizes = np.zeros((2, len(spans), 5), dtype=np.int64)
         range_sizes[:, 0], range_sizes[:, 4] = len(self.first), len(self.last)
-        starts[:, 4], starts[:, 2] = len(self.first), self.longest - self.room + posts[spans[:, 0]]
+        starts[:, 4], starts[:, 2] = len(self.first), self.longest - self.capacity + posts[spans[:, 0]]
         range_sizes[:, 2] = posts[spans[:, 1]] - posts[spans[:, 0]]
         if self.context:
             single = np.flatnonzero(windows == 1)
@@ -200,25 +200,20 @@ class SubwordTokenizer:
         )
 
     def add_context(
-        self,
-        contexts: Sequence[Context],
-        rows: np.ndarray,
-        starts: np.ndarray,
-        sizes: np.ndarray,
-        offset: int,
+        self, contexts: Sequence[Context], rows: np.ndarray, starts: np.ndarray, sizes: np.ndarray, offset: int
     ) -> np.ndarray:
         """Set the ranges [W, 5] of the context of these rows; the subwords of it, in a pool from `offset` on.
 
-        Each side gets half of the room that the sentence leaves, or what the other side leaves.
+        Each side gets half of the space that the sentence leaves, or what the other side leaves.
         """
         groups = [before[-self.context :] for before, _ in contexts]
         groups += [after[: self.context] for _, after in contexts]
         ids, word_sizes, _ = self.subwords(groups)
         posts = np.concatenate([[0], np.cumsum(word_sizes)])[np.cumsum([0, *map(len, groups)])]  # of groups
         left, right = np.diff(posts).reshape(2, -1)
-        room = self.room - sizes[rows, 2]
-        sizes[rows, 1] = np.minimum(left, np.maximum(room // 2, room - right))
-        sizes[rows, 3] = np.minimum(right, room - sizes[rows, 1])
+        free = self.capacity - sizes[rows, 2]
+        sizes[rows, 1] = np.minimum(left, np.maximum(free // 2, free - right))
+        sizes[rows, 3] = np.minimum(right, free - sizes[rows, 1])
         starts[rows, 1] = offset + posts[1 : len(rows) + 1] - sizes[rows, 1]
         starts[rows, 3] = offset + posts[len(rows) : -1]
         return ids
@@ -255,31 +250,27 @@ def special_subwords(backend: Tokenizer) -> tuple[list[int], list[int]]:
     return encoding.ids[:before], encoding.ids[before + middle :]
 
 
-def cut_windows(posts: np.ndarray, words: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def cut_windows(posts: np.ndarray, words: np.ndarray, capacity: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """How many windows each sentence has [B], the words of each [W, 2], and the window of each word.
 
-    Word k has the subwords posts[k]:posts[k + 1]. A window has at most `room` subwords and begins in the middle of the
-    one before. A word belongs to the window in which it has the most subwords on its shorter side.
+    Word k has the subwords posts[k]:posts[k + 1]. A window has at most `capacity` subwords and begins in the middle of
+    the one before. A word belongs to the window in which it has the most subwords on its shorter side.
 
     >>> cut_windows(np.arange(13), np.array([12]), 8)[1].tolist()
     [[0, 8], [4, 12]]
     """
     ends = np.cumsum(words)
-    if (posts[ends] - posts[ends - words] <= room).all():
-        return (
-            np.ones(len(words), np.int64),
-            np.array([ends - words, ends]).T,
-            np.arange(len(words)).repeat(words),
-        )
+    if (posts[ends] - posts[ends - words] <= capacity).all():
+        return np.ones(len(words), np.int64), np.array([ends - words, ends]).T, np.arange(len(words)).repeat(words)
     spans: list[tuple[int, int]] = []
     counts, window_of = [], np.zeros(len(posts) - 1, dtype=np.int64)
     for start, last in zip((ends - words).tolist(), ends.tolist(), strict=True):
         before, end, best = len(spans), start, np.full(last - start, -1)
         while end < last:
             if end > start:  # not the first window
-                middle = int(np.searchsorted(posts, posts[start] + room // 2, "right")) - 1
+                middle = int(np.searchsorted(posts, posts[start] + capacity // 2, "right")) - 1
                 start = max(start + 1, min(middle, end - 1))
-            end = min(last, int(np.searchsorted(posts, posts[start] + room, "right")) - 1)
+            end = min(last, int(np.searchsorted(posts, posts[start] + capacity, "right")) - 1)
             own = np.arange(start, end)
             margin = np.minimum(posts[own] - posts[start], posts[end] - posts[own + 1])
             better = own[margin > best[own - last]]

@@ -194,7 +194,7 @@ def keep_words(sentence: Sentence, kept: Sequence[bool]) -> Sentence:
     return replace(bare, words=words, entities=tuple(entities.values()), forbidden=open_spans)
 
 
-def data_files(folder: Path) -> dict[str, Path]:
+def part_files(folder: Path) -> dict[str, Path]:
     """The files of a data set: those of a folder whose names begin with train, dev and test."""
     if not folder.is_dir():
         raise InputError(f"{folder} is not a folder. Name one that holds files called train, dev and test.")

@@ -38,7 +38,7 @@ class Teachers:
     teachers: tuple[Recognizer, ...]
     labels: tuple[str, ...]  # the student's
     originals: Sequence[Sentence]  # what the teachers read; as many words as the student's sentences
-    labelled: Sequence[bool]  # whether the entities of the sentence are known
+    labeled: Sequence[bool]  # whether the entities of the sentence are known
     has_soft_targets: Sequence[bool]  # whether the teachers' distribution counts
     mentions_per_word: float  # of labelled sentences; assumed for unlabelled ones
 
@@ -65,18 +65,18 @@ class Teachers:
     def mentions(self, gold: Sequence[int], lengths: Sequence[int]) -> list[int]:
         """The number of mentions of each sentence, estimated where the gold ones are unknown."""
         return [
-            count if labelled else round(self.mentions_per_word * length)
-            for count, labelled, length in zip(gold, self.labelled, lengths, strict=True)
+            count if labeled else round(self.mentions_per_word * length)
+            for count, labeled, length in zip(gold, self.labeled, lengths, strict=True)
         ]
 
     def attach(self, batch: Batch, numbers: Sequence[int]) -> Batch:
         """The batch of the training sentences with these indices, on the host, with the inputs of the teachers."""
         assert batch.gold is not None
-        labelled = torch.tensor([self.labelled[k] for k in numbers])
+        labeled = torch.tensor([self.labeled[k] for k in numbers])
         originals = [self.originals[k] for k in numbers]
         return replace(
             batch,
-            gold=replace(batch.gold, used=batch.gold.used & labelled),
+            gold=replace(batch.gold, used=batch.gold.used & labeled),
             teacher_batches=tuple(teacher.collate_words(originals) for teacher in self.teachers),
             has_soft_targets=torch.tensor([self.has_soft_targets[k] for k in numbers]),
         )
@@ -139,8 +139,8 @@ class Teachers:
 
 def tree_marginals(scores: Scores, teacher: Recognizer, has_soft_targets: Tensor) -> tuple[Tensor, ...]:
     """P(no), P(yes), P(arc), P(root), P(yes with head): zero where has_soft_targets [B] is."""
-    share, log_mention = apply_temperatures(scores.mention, teacher.temperatures)
-    trees = scores.potentials(share[..., 0], teacher.temperatures.tree)
+    span, log_mention = apply_temperatures(scores.mention, teacher.temperatures)
+    trees = scores.potentials(span[..., 0], teacher.temperatures.tree)
     marginals = log_partitions([trees], scores.lengths, [True])[0].marginals
     assert isinstance(marginals, LexicalPotentials)
     assert marginals.head is not None
@@ -163,7 +163,7 @@ def mean(tensors: Sequence[Tensor]) -> Tensor:
 
 def make_teachers(
     corpus: Corpus,
-    unlabelled: Sequence[Sentence],
+    unlabeled: Sequence[Sentence],
     teachers: Sequence[Recognizer],
     *,
     hard: bool = False,
@@ -178,10 +178,10 @@ def make_teachers(
     first copy of labelled ones stays as it is.
     """
     notes = [*corpus.notes, *check_teachers(corpus, teachers, hard)]
-    texts = [sentence for sentence in unlabelled if len(sentence.words) <= MAX_UNLABELED_WORDS]
-    if len(texts) < len(unlabelled):
+    texts = [sentence for sentence in unlabeled if len(sentence.words) <= MAX_UNLABELED_WORDS]
+    if len(texts) < len(unlabeled):
         notes.append(
-            f"{len(unlabelled) - len(texts):,} unlabelled sentences have more than {MAX_UNLABELED_WORDS} words and are "
+            f"{len(unlabeled) - len(texts):,} unlabelled sentences have more than {MAX_UNLABELED_WORDS} words and are "
             "left out."
         )
     blank = [replace(text, entities=(), complete=True) for text in texts]
@@ -201,8 +201,8 @@ def make_teachers(
         return combined, None
     mentions = sum(len({e.span for e in s.entities}) for s in corpus.train)
     mentions_per_word = mentions / max(1, sum(len(s.words) for s in corpus.train))
-    labelled = [known for _, known, _ in items]
-    return combined, Teachers(tuple(teachers), labels, originals, labelled, has_soft_targets, mentions_per_word)
+    labeled = [known for _, known, _ in items]
+    return combined, Teachers(tuple(teachers), labels, originals, labeled, has_soft_targets, mentions_per_word)
 
 
 def check_teachers(corpus: Corpus, teachers: Sequence[Recognizer], hard: bool) -> list[str]:

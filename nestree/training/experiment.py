@@ -21,8 +21,7 @@ from typing import IO, Any
 from nestree.checkpoint import CONFIG, sha256, write_text
 from nestree.config import Settings, split_override
 from nestree.errors import InputError
-from nestree.training.dataset import ADAPTED_SETTINGS
-from nestree.training.dataset import data_files as data_files
+from nestree.training.dataset import ADAPTED_SETTINGS, part_files
 from nestree.training.run_dir import RunDir
 
 POLL_SECONDS = 0.5
@@ -100,10 +99,10 @@ def run_specs(
 ) -> list[RunSpec]:
     """All runs: seed by seed, so that early results cover everything. `options` are those of `nestree train`."""
     specs: dict[Path, RunSpec] = {}
-    hashes = {name: " ".join(map(sha256, data_files(folder).values())) for name, folder in data.items()}
+    hashes = {name: " ".join(map(sha256, part_files(folder).values())) for name, folder in data.items()}
     for seed in seeds:
         for name, folder in data.items():
-            files = [word for part, path in data_files(folder).items() for word in (f"--{part}", str(path))]
+            files = [word for part, path in part_files(folder).items() for word in (f"--{part}", str(path))]
             for recipe in recipes:
                 own_overrides = [*overrides, f"training.seed={seed}"]
                 settings = Settings.read(recipe).with_overrides(own_overrides)

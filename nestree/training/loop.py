@@ -106,7 +106,7 @@ def run_epochs(run: Run) -> None:
     while not (progress.finished or run.stop.synchronized):
         if train_epoch(run):
             end_epoch(run)
-            # As long as no epoch has found anything, patience does not begin.
+            # Patience begins with the first epoch whose F1 is above 0.
             stale = progress.epoch - 1 - progress.best_epoch if progress.best_f1 > 0 else 0
             if progress.epoch > run.settings.training.epochs:
                 progress.finished = "all epochs are done"

@@ -62,10 +62,10 @@ class Perturbation:
         """Add the gradients at perturbed weights; `run_pass` computes those of all parameters at the current ones."""
         torch._foreach_copy_(self.original_weights, self.weights)
         torch._foreach_copy_(self.first_gradients, gradients_of(self.parameters))
-        moves = gradients_of(self.weights)  # scaled in place: the next pass clears them
-        norm = torch.stack(torch._foreach_norm(moves)).norm().clamp(min=1e-12)
-        torch._foreach_mul_(moves, self.rho / norm)
-        torch._foreach_add_(self.weights, moves)
+        perturbations = gradients_of(self.weights)  # scaled in place: the next pass clears them
+        norm = torch.stack(torch._foreach_norm(perturbations)).norm().clamp(min=1e-12)
+        torch._foreach_mul_(perturbations, self.rho / norm)
+        torch._foreach_add_(self.weights, perturbations)
         try:
             run_pass()
         finally:

@@ -80,9 +80,11 @@ def pretrain(
         check_encoder(tokenizer, transformer, encoder)
         network: Any = transformer
         longest = min(window, max_input_length(tokenizer, network))
-        splitter = SubwordTokenizer(tokenizer, longest)
+        subword_tokenizer = SubwordTokenizer(tokenizer, longest)
         vocabulary_size = min(len(tokenizer), network.get_input_embeddings().num_embeddings)
-        texts = MaskedTexts(splitter, sentences, tokenizer.mask_token_id, vocabulary_size, seed, batch_size, mask_rate)
+        texts = MaskedTexts(
+            subword_tokenizer, sentences, tokenizer.mask_token_id, vocabulary_size, seed, batch_size, mask_rate
+        )
         try:
             for progress in train_mlm(transformer.to(torch_device), texts, passes, encoder_lr):
                 if on_progress:
@@ -91,8 +93,9 @@ def pretrain(
             if not is_out_of_memory(why):
                 raise
             raise TrainingError(
-                f"there is not enough memory on {torch_device} for {batch_size} windows of {splitter.longest} subwords "
-                f"with {encoder}. Choose a smaller batch size or encoder, or another device."
+                f"there is not enough memory on {torch_device} for {batch_size} windows of "
+                f"{subword_tokenizer.longest} subwords with {encoder}. Choose a smaller batch size or encoder, or "
+                "another device."
             ) from why
         try:
             network.config.save_pretrained(folder)
@@ -202,7 +205,7 @@ class MaskedTexts:
 
     def __init__(
         self,
-        splitter: SubwordTokenizer,
+        subword_tokenizer: SubwordTokenizer,
         sentences: Iterable[Sentence],
         mask: int,
         vocabulary_size: int,
@@ -211,13 +214,13 @@ class MaskedTexts:
         mask_rate: float = 0.15,
     ) -> None:
         """`mask`: the id of the mask token. `vocabulary_size`: the number of subwords."""
-        self.splitter, self.mask, self.vocabulary_size = splitter, mask, vocabulary_size
+        self.subword_tokenizer, self.mask, self.vocabulary_size = subword_tokenizer, mask, vocabulary_size
         self.mask_rate = mask_rate
         self.rng = np.random.default_rng(seed)
         ids, sizes = [np.zeros(0, np.int64)], [np.zeros(1, np.int64)]
         remaining = iter(sentences)
         while chunk := list(islice(remaining, SENTENCES_AT_ONCE)):
-            subwords = splitter.subwords([sentence.words for sentence in chunk])
+            subwords = subword_tokenizer.subwords([sentence.words for sentence in chunk])
             ids.append(subwords[0])
             sizes.append(subwords[1])
         self.ids = np.concatenate(ids)  # of all subwords
@@ -230,7 +233,7 @@ class MaskedTexts:
         """(start, end) words of all windows; the first one is shorter by `shift` subwords."""
         windows, start = [], 0
         while start < len(self.posts) - 1:
-            limit = self.posts[start] + self.splitter.room - shift
+            limit = self.posts[start] + self.subword_tokenizer.capacity - shift
             end = int(np.searchsorted(self.posts, limit, "right")) - 1
             windows.append((start, max(end, start + 1)))  # the tokenizer cuts words so that one always fits
             start, shift = windows[-1][1], 0
@@ -238,7 +241,7 @@ class MaskedTexts:
 
     def tasks(self) -> Iterator[MLMTask]:
         """All windows once, in random order and with a random shift, in as many batches in each pass."""
-        windows = self.windows(int(self.rng.integers(self.splitter.room // 2 + 1)))
+        windows = self.windows(int(self.rng.integers(self.subword_tokenizer.capacity // 2 + 1)))
         self.rng.shuffle(windows)
         for k in range(self.updates):
             batch = windows[k * len(windows) // self.updates : (k + 1) * len(windows) // self.updates]
@@ -247,7 +250,7 @@ class MaskedTexts:
             attention = pad_sequence([torch.ones_like(row) for row in shown], batch_first=True).bool()
             labels = pad_sequence(original, batch_first=True, padding_value=-1).flatten()
             positions = (labels >= 0).nonzero().squeeze(1)
-            subwords = pad_sequence(shown, batch_first=True, padding_value=self.splitter.pad)
+            subwords = pad_sequence(shown, batch_first=True, padding_value=self.subword_tokenizer.pad)
             yield MLMTask(subwords, attention, positions, labels[positions])
 
     def mask_window(self, start: int, end: int) -> tuple[np.ndarray, np.ndarray]:
@@ -259,6 +262,6 @@ class MaskedTexts:
         original = self.ids[self.posts[start] : self.posts[end]]
         others = self.rng.integers(self.vocabulary_size, size=len(original))
         shown = np.select([draw < MASKED, draw < MASKED + REPLACED], [self.mask, others], original)
-        first, last = self.splitter.first, self.splitter.last
+        first, last = self.subword_tokenizer.first, self.subword_tokenizer.last
         labels = np.pad(np.where(draw < 1, original, -1), (len(first), len(last)), constant_values=-1)
         return np.concatenate([first, shown, last]).astype(np.int64), labels.astype(np.int64)

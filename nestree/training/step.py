@@ -92,7 +92,7 @@ class GradientStep:
             if not losses:  # after the traceback, which holds tensors, is gone
                 self.reduce_memory(update)
         for parameter in self.parameters:
-            if parameter.grad is None:  # so that steps do not depend on which process saw what
+            if parameter.grad is None:  # so that an update does not depend on which process had which sentences
                 parameter.grad = torch.zeros_like(parameter)
         if self.accelerator.num_processes > 1:
             gradients = gradients_of(self.parameters)

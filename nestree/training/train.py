@@ -31,10 +31,10 @@ from nestree.training.dataset import (
     Corpus,
     adapt_to_small_data,
     count_mentions,
-    data_files,
     id_or_words,
     load_init_settings,
     make_corpus,
+    part_files,
 )
 from nestree.training.distill import Teachers
 from nestree.training.loop import Run, evaluate_distributed, run_epochs, save, stop_on_interrupt, tune_decoding
@@ -82,7 +82,7 @@ def train(
     folder, given = Path(out), {"train": train, "dev": dev, "test": test}
     if data is not None:
         is_folder = isinstance(data, str | Path) and Path(data).is_dir()
-        found: Mapping[str, Data] = data_files(Path(str(data))) if is_folder else {"train": data}
+        found: Mapping[str, Data] = part_files(Path(str(data))) if is_folder else {"train": data}
         given = {part: found.get(part) if source is None else source for part, source in given.items()}
     sources = {part: source for part, source in given.items() if source is not None}
     if "train" not in sources:
@@ -109,9 +109,13 @@ def train(
         for item in documents[part]:
             if not isinstance(item, Document):
                 raise InputError(f"{part} data are documents or sentences, and one is {item!r:.40}.")
-    how, context = chosen.training, chosen.encoder.context
-    train_data, dev_data = documents["train"], documents.get("dev")
-    corpus = make_corpus(train_data, dev_data, seed=how.seed, crossing_gold=how.crossing, context=context)
+    corpus = make_corpus(
+        documents["train"],
+        documents.get("dev"),
+        seed=chosen.training.seed,
+        crossing_gold=chosen.training.crossing,
+        context=chosen.encoder.context,
+    )
     if not resume and config in (None, "default") and not settings.keys() & {"batch_words", "training__batch_words"}:
         epochs = settings.get("epochs", settings.get("training__epochs"))
         chosen, corpus = adapt_to_small_data(chosen, corpus, epochs)
@@ -413,8 +417,8 @@ def finish_run(run: Run, about: Mapping[str, str], test: Sequence[Document] | No
         if run.is_main:
             warn_disjoint_labels(evaluations["test"])
     statistics = {"train": count_statistics(run.corpus.train), "dev": count_statistics(run.corpus.dev)}
-    course = f"This is epoch {best} of {done}, the best on dev; training took {progress.seconds:,.0f} seconds."
-    card = Card(run.settings, model.labels, about, statistics, evaluations, course)
+    training = f"This is epoch {best} of {done}, the best on dev; training took {progress.seconds:,.0f} seconds."
+    card = Card(run.settings, model.labels, about, statistics, evaluations, training)
     result = TrainResult(folder, done, best, progress.seconds, progress.finished, evaluations, card)
     if run.is_main:
         checkpoint.save_manifest(folder)

@@ -1,14 +1,15 @@
 """The public functions: check inputs and memory, choose a backend, wrap its kernels for autograd.
 
 A backend is a module with these functions, of equal signatures:
-    inside(potentials, lengths) -> log Z [batch], chart               the chart is the backend's own
-    inside_outside(potentials, lengths, heads, arcs=True)             `heads`: with those of `head`; `arcs=False`:
-        -> log Z, marginals                                           those of arcs may be left out
-    inside_outside_each(several, lengths, heads) -> list              several in one launch; triton only
+    inside(potentials, lengths) -> log Z [batch], chart         each backend has its own kind of chart
+    inside_outside(potentials, lengths, heads, arcs=True) -> log Z, marginals
+        `heads`: compute the marginals of `head`; `arcs=False`: those of arcs may be omitted
+    inside_outside_each(several, lengths, heads) -> list        several potentials in one launch; triton only
     viterbi(potentials, lengths) -> Trees
-    log_chart(chart) -> [batch, n + 1, n + 1, x]                      for sampling
-    chart_bytes(potentials, gradient) -> int                          the memory that it will allocate
-    ASYNC_CHECKS: bool     it writes wrong values and lengths to `potentials.error_record`
+    log_chart(chart) -> [batch, n + 1, n + 1, x]                for sampling
+    chart_bytes(potentials, gradient) -> int                    memory that the chart needs
+    ASYNC_CHECKS: bool                                          invalid values and lengths are reported later, by
+                                                                `potentials.error_record`
 All but the reference check values themselves.
 """
 
@@ -99,7 +100,7 @@ def log_partitions(
     heads = [False] * len(several) if heads is None else list(heads)
     if len(heads) != len(several):
         raise PotentialsError(f"heads has {len(heads)} values for {len(several)} potentials; pass one for each.")
-    if isinstance(lengths, Iterator):  # read for each of them
+    if isinstance(lengths, Iterator):  # it is read once for each potentials
         lengths = list(lengths)
     for potentials, with_heads in zip(several, heads, strict=True):
         if with_heads:
@@ -124,8 +125,7 @@ def log_partitions(
 
 def marginals(potentials: AnyPotentials, lengths: Lengths) -> AnyPotentials:
     """The probability of every part, in the shape of its potential; a constant."""
-    found = log_partitions([potentials], lengths)[0].marginals
-    return found  # type: ignore[return-value]
+    return log_partitions([potentials], lengths)[0].marginals  # type: ignore[return-value]
 
 
 def head_marginals(potentials: LexicalPotentials, lengths: Lengths) -> Tensor:
@@ -152,7 +152,7 @@ def sample_trees(
 ) -> list[Trees]:
     """k exact, independent samples from the distribution over trees, each a Trees for the whole batch."""
     if not isinstance(k, Integral) or isinstance(k, bool) or k < 0:
-        raise PotentialsError(f"{k!r} samples were asked for; ask for a whole number, 0 or more.")
+        raise PotentialsError(f"k is {k!r:.60}; it must be a whole number, 0 or more.")
     if not isinstance(generator, torch.Generator | None):
         raise PotentialsError(f"generator is {generator!r:.60}; pass a torch.Generator, such as torch.manual_seed(5).")
 
@@ -204,7 +204,7 @@ def expected_log_ratio(p: AnyPotentials, q: AnyPotentials | None, lengths: Lengt
     """E_p[log p(T) - log q(T)] over trees T; without q, E_p[log p(T)].
 
     It is the difference of large numbers, so that a CPU computes it in float64. Its gradient is a second derivative of
-    log Z, which the reference alone can compute.
+    log Z, which only the reference can compute.
     """
     if q is not None:
         q, lengths, _ = prepare(q, lengths, gradient=True)  # an iterator can be read only once
@@ -349,7 +349,7 @@ def prepare(
 
 
 def has_tangents(potentials: Potentials) -> bool:
-    """Whether forward-mode derivatives are asked for."""
+    """Whether a potential carries a tangent of forward-mode autograd."""
     if forward_ad._current_level < 0:
         return False
     return any(t is not None and forward_ad.unpack_dual(t).tangent is not None for t in potentials)
@@ -397,7 +397,7 @@ def free_bytes(device: torch.device) -> int | None:
     try:
         with open("/proc/meminfo") as lines:
             available = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
-    except OSError:  # not on Linux: all memory that there is
+    except OSError:  # not Linux: all physical memory
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else None
     return int(available[0]) * 1024 if available else None
 
@@ -448,7 +448,7 @@ class _LogPartition(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, log_z: tuple[Tensor], marginals: Sequence[Tensor], *tensors: Tensor) -> Tensor:
         ctx.save_for_backward(*marginals, *tensors)
-        return log_z[0]  # in a tuple it is no input of autograd's, and need not be copied
+        return log_z[0]  # passed in a tuple, it is not an input to autograd, which would require a copy
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
@@ -476,4 +476,4 @@ class _NoGradient(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *_: Tensor) -> Any:
-        raise BackendError(f"{ctx.what} on the reference backend only; ask within use_backend('reference').")
+        raise BackendError(f"{ctx.what} on the reference backend only; call it within use_backend('reference').")

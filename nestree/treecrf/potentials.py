@@ -2,8 +2,8 @@
 
 Words are 0..n-1, fenceposts 0..n, a span (i, j) is half-open. Scores lie between -MAX_SCORE and MAX_SCORE. A part
 that no tree may contain has the score IMPOSSIBLE, and any score below NO_TREE means the same. Cells outside a sentence,
-below the diagonal of `span`, and on the diagonal of `arc` belong to no tree: nothing reads them, so anything may stand
-there, NaN included.
+below the diagonal of `span`, and on the diagonal of `arc` belong to no tree: they are never read and may hold anything,
+NaN included.
 """
 
 import operator
@@ -19,7 +19,7 @@ from nestree.errors import ObservationError, PotentialsError, WrongTreeError
 
 IMPOSSIBLE = -1e9  # finite: a log-sum-exp over nothing but -inf has NaN gradients
 NO_TREE = IMPOSSIBLE / 2  # a score or a log-partition below this is that of something impossible
-MAX_SCORE = 1e5  # more than any float16; a tree of 800 words cannot make up for an impossible part
+MAX_SCORE = 1e5  # above any float16; up to 800 words, no tree can outweigh an impossible part
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -88,14 +88,14 @@ def check_shapes(potentials: Potentials) -> None:
 
 
 def as_lengths(lengths: Lengths, batch: int) -> Tensor:
-    """The lengths as int64 [batch]; raises for anything else. Reads no value."""
+    """The lengths as int64 [batch]; raises for anything else. Does not read their values."""
     if isinstance(lengths, Tensor) and lengths.is_meta:
         raise PotentialsError("lengths are on meta and hold no values; make them on another device.")
     usual = (torch.strided, torch.int64, (batch,))
     try:
         if isinstance(lengths, Tensor) and (lengths.layout, lengths.dtype, lengths.shape) == usual:
             return lengths
-        # Not the array itself: PyTorch takes none with negative strides, and warns of one that is read-only.
+        # A copy: PyTorch rejects arrays with negative strides, and warns about read-only ones.
         sizes = (lengths if isinstance(lengths, Tensor) else torch.tensor([*lengths], device="cpu")).to_dense()
         found = f"have shape {tuple(sizes.shape)} and type {sizes.dtype}"
     except (TypeError, ValueError, RuntimeError):

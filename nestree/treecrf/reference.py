@@ -52,7 +52,7 @@ def inside_outside(
     """log Z and the marginals; `heads`: with those of `head`. They are constants unless `create_graph`."""
     with torch.inference_mode(False), torch.enable_grad():
         copies = map_tensors(potentials, torch.clone if create_graph else lambda t: t.detach().clone())
-        leaves = map_tensors(copies, lambda t: t if t.requires_grad else t.requires_grad_())
+        leaves = map_tensors(copies, torch.Tensor.requires_grad_)
         if isinstance(leaves, LexicalPotentials):
             head = leaves.head
             if heads and head is None:

@@ -36,7 +36,7 @@ class Trees:
 
     def __getitem__(self, b: int) -> Tree:
         if not isinstance(b, Integral):
-            raise TypeError(f"trees[{b!r}]: a tree has the number of a sentence, from 0; slice list(trees).")
+            raise TypeError(f"trees[{b!r}]: the index of a sentence must be a whole number; to slice, use list(trees).")
         if not -len(self) <= b < len(self):
             raise IndexError(f"there is no tree {b} in a batch of {len(self)}.")
         n = int(self.lengths[b])

@@ -8,7 +8,7 @@ import torch
 
 from nestree.decoding import Temperatures, decode_batch
 from nestree.decoding.probabilities import label_log_probabilities
-from nestree.decoding.uncertainty import span_doubts, uncertainty
+from nestree.decoding.uncertainty import smallest_margins, uncertainty
 from nestree.errors import InputError
 from tests.decoding.test_probabilities import SENTENCES, VARIANTS, by_hand, random_scores, settings_of
 from tests.losses_by_hand import LABELS, tree_score, trees_of
@@ -74,7 +74,7 @@ def test_tree_entropy_needs_trees():
 def test_doubts_are_the_spans_with_the_smallest_margins(variant):
     settings = settings_of(variant)
     scores = random_scores(SENTENCES[:4], settings, seed=4, std=1.5)
-    found = span_doubts(scores, settings, TEMPERATURES, tuple(LABELS), 3)
+    found = smallest_margins(scores, settings, TEMPERATURES, tuple(LABELS), 3)
     one_label = settings.model.mention == "labels"
     for b, n in enumerate((1, 2, 3, 4)):
         probability = by_hand(scores, b, n, settings, TEMPERATURES)

@@ -75,7 +75,7 @@ def test_each_sentence_has_the_subwords_that_the_tokenizer_gives_it(family):
             own = found.position == w + 1
             word = [splitter.prefix + word]
             encoding = splitter.backend.encode(word, is_pretokenized=True, add_special_tokens=False)
-            expected = encoding.ids[: max(1, splitter.room // 4)] or [splitter.unknown]
+            expected = encoding.ids[: max(1, splitter.capacity // 4)] or [splitter.unknown]
             (number,) = set(found.window[own].tolist())
             assert found.windows[number][found.place[own]].tolist() == expected
             assert found.weight[own] == pytest.approx(1 / len(expected))
@@ -90,16 +90,16 @@ def test_words_that_leave_the_cache_are_split_anew(monkeypatch):
     sentences = [Sentence(["abc", "d", "ef"]), Sentence(["d", "gh", "abc"]), Sentence(["x", "abc", "yz"])]
     expected = [splitter([sentence]).ids.tolist() for sentence in sentences]
     for sentence, ids in zip(sentences[::-1], expected[::-1], strict=True):
-        splitter.known.clear()
+        splitter.word_numbers.clear()
         assert splitter([sentence]).ids.tolist() == ids
     assert splitter(sentences).ids.tolist() == [i for ids in expected for i in ids]
     monkeypatch.setattr(tokenizer_module, "CACHED_WORDS", 3)
     assert splitter([Sentence(["x", "abc", "new"])]).ids[:-4].tolist() == expected[2][:-3]
-    assert splitter.known.keys() == {"x", "abc", "new"}
+    assert splitter.word_numbers.keys() == {"x", "abc", "new"}
     monkeypatch.setattr(tokenizer_module, "CACHED_CHARACTERS", 5_000)
     for k in range(20):
         splitter([Sentence([f"{k}" + "a" * 2_000])])
-    assert sum(map(len, splitter.known)) <= 5_000
+    assert sum(map(len, splitter.word_numbers)) <= 5_000
 
 
 def test_words_whose_splitting_failed_are_split_later(monkeypatch):

@@ -640,7 +640,7 @@ def test_workers_of_a_script_without_a_main_guard(model, tmp_path):
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120)
     assert done.returncode == 1
     *before, last = done.stderr.splitlines()
-    assert 'must do so under `if __name__ == "__main__":`' in last
+    assert 'start them under `if __name__ == "__main__":`' in last
     assert len(before) < 200  # nothing is tried again
 
 

@@ -173,7 +173,7 @@ def test_a_student_finds_in_texts_what_its_teacher_finds_there(tiny_encoder, mas
 def test_copies_of_labelled_sentences_and_other_forms_that_teachers_read_as_written(master):
     corpus, given = distill.make_teachers(CORPUS, EIGHT, [master], labeled_copies=9, augmentation_rate=1)
     assert corpus.train[:8] == EIGHT  # the first copy stays as it is
-    assert given.labelled == [True] * 72 + [False] * 8
+    assert given.labeled == [True] * 72 + [False] * 8
     assert not any(sentence.entities for sentence in corpus.train[72:])
     written = {word for sentence in tiny.SENTENCES for word in sentence.words} | {"."}
     seen = set()

@@ -12,7 +12,8 @@ import pytest
 
 from nestree.errors import InputError
 from nestree.training import experiment
-from nestree.training.experiment import Group, RunSpec, data_files, group_results, is_locked, run_all, run_specs, table
+from nestree.training.dataset import part_files
+from nestree.training.experiment import Group, RunSpec, group_results, is_locked, run_all, run_specs, table
 from nestree.training.run_dir import RunDir
 from tests.cli.run import nestree, refuse, succeed
 
@@ -164,7 +165,7 @@ def test_results_of_other_settings_or_data_do_not_count(runs, data, tmp_path, st
     with pytest.raises(InputError, match=r"seed-2 was trained with .*epochs = 3, and now it is 4\. Give"):
         run_specs(tmp_path / "out", ["default"], {"toy": data}, [2], ["training.epochs=4"])
     run_all(runs[:1], 1, lambda line: None)
-    path = next(iter(data_files(data).values()))
+    path = next(iter(part_files(data).values()))
     path.write_bytes(path.read_bytes() + b"\n")
     with pytest.raises(InputError, match=r"the files of toy have changed since .*toy was trained\. Give"):
         run_specs(tmp_path / "out", ["default"], {"toy": data}, [2], ["training.epochs=3"])
@@ -185,13 +186,13 @@ def test_every_run_and_part_of_data_is_named_once(data, tmp_path):
     for recipes, seeds in ((["ablation/12-joint", "ablation/12-joint"], [1]), (["default"], [3, 3])):
         with pytest.raises(InputError, match="is named twice"):
             run_specs(tmp_path, recipes, {"toy": data}, seeds)
-    names = [path.name for path in data_files(data).values()]
+    names = [path.name for path in part_files(data).values()]
     assert names == ["train.jsonl.gz", "dev.jsonl.gz", "test.jsonl.gz"]
     (data / "dev.json").touch()
     with pytest.raises(InputError, match=r"several files for dev: dev.json, dev.jsonl.gz"):
-        data_files(data)
+        part_files(data)
     with pytest.raises(InputError, match="has no file called train"):
-        data_files(tmp_path)
+        part_files(tmp_path)
 
 
 def test_the_command_shows_the_table(data, stubs, tmp_path):

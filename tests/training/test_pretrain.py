@@ -49,8 +49,8 @@ def unmasked_windows(texts, monkeypatch):
 
 
 def test_every_word_is_read_once_in_each_pass(texts, monkeypatch):
-    first, last = texts.splitter.first, texts.splitter.last
-    whole = [piece for s in MANY for piece in texts.splitter.subwords([s.words])[0].tolist()]
+    first, last = texts.subword_tokenizer.first, texts.subword_tokenizer.last
+    whole = [piece for s in MANY for piece in texts.subword_tokenizer.subwords([s.words])[0].tolist()]
     passes = [unmasked_windows(texts, monkeypatch) for _ in range(6)]
     for windows in passes:
         assert all(window[: len(first)] == first and window[-len(last) :] == last for window in windows)
@@ -60,7 +60,7 @@ def test_every_word_is_read_once_in_each_pass(texts, monkeypatch):
     assert len({str(sorted(windows)) for windows in passes}) > 1  # they begin elsewhere
     in_order = [texts.ids[texts.posts[a] : texts.posts[b]].tolist() for a, b in texts.windows(5)]
     assert [*chain(*in_order)] == whole
-    assert len(in_order[0]) <= texts.splitter.room - 5
+    assert len(in_order[0]) <= texts.subword_tokenizer.capacity - 5
 
 
 @pytest.mark.parametrize("rate", [0.15, 0.4])
@@ -96,7 +96,7 @@ def test_whole_words_are_masked_and_at_least_one(texts):
     for _ in range(30):
         shown, answers = texts.mask_window(start, end)
         assert len(shown) == len(answers)
-        inner = answers[len(texts.splitter.first) : -len(texts.splitter.last)] >= 0
+        inner = answers[len(texts.subword_tokenizer.first) : -len(texts.subword_tokenizer.last)] >= 0
         assert all(len(set(word.tolist())) == 1 for word in np.split(inner, np.cumsum(sizes)[:-1]))
     assert all((texts.mask_window(k, k + 1)[1] >= 0).any() for k in range(20))  # of one word, that one
 

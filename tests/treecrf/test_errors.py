@@ -94,7 +94,7 @@ def test_potentials_of_another_kind_or_without_values():
 
 @pytest.mark.parametrize("k", [-1, 1.5, "2", None, True])
 def test_numbers_of_samples_that_are_not_whole(k):
-    with raises(errors.PotentialsError, f"{k!r} samples", "a whole number, 0 or more"):
+    with raises(errors.PotentialsError, f"k is {k!r}", "a whole number, 0 or more"):
         sample_trees(valid(), LENGTHS, k)
 
 

@@ -62,7 +62,7 @@ def selected_kernel() -> Kernel:
 
 
 def unavailable_reason() -> str | None:
-    """Why this processor cannot run it; None: it can."""
+    """Why this processor has no int8 kernel; None: it has one."""
     if available_kernels():
         return None
     names = ", ".join(kernel.name for kernel in KERNELS)
@@ -70,7 +70,7 @@ def unavailable_reason() -> str | None:
 
 
 def to_int8(network: Network, shared: Iterable[Any] = ()) -> Network:
-    """A copy of a network that computes nearly the same, faster, in evaluation mode; it does not follow the original.
+    """A copy of a network that computes nearly the same, faster, in evaluation mode; it has the weights of this moment.
 
     `shared`: objects within the network that the copy uses, too, instead of copying them.
     """

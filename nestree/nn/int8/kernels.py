@@ -14,9 +14,8 @@ whole windows at a time go through all of the layer, so that intermediate result
 products in 8 bits, all else is float32.
 """
 
-import inspect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -24,11 +23,10 @@ import numpy as np
 import torch
 from llvmlite import ir
 from numba.core import cgutils, types
-from numba.extending import intrinsic
 from torch import Tensor
 
 from nestree.nn.int8 import selected_kernel
-from nestree.treecrf.numba_kernels.simd import FUSED, LN2, Code, Value, compiled, kernel
+from nestree.treecrf.numba_kernels.simd import FUSED, LN2, Code, Value, compiled, kernel, simd_function
 
 KERNEL = selected_kernel()
 INT8_MAX = 127.0
@@ -74,9 +72,6 @@ class RowCode(Code):
         )
         return self.builder.call(function, values)
 
-    def load_at(self, row: Value, at: Value, x: Value) -> Value:
-        return self.load(row, self.builder.add(at, x))
-
     def polynomial(self, coefficients: list[float], x: Value) -> Value:
         """Evaluated pairwise, so that the chain of dependent operations is short."""
         terms: list[Value] = [self.constant(number) for number in coefficients]
@@ -89,12 +84,6 @@ class RowCode(Code):
     def multiply_add(self, a: Value, b: Value, c: Value) -> Value:
         """a + b * c, rounded once."""
         return self.builder.fadd(a, self.builder.fmul(b, c, flags=FUSED), flags=FUSED)
-
-    def for_each_register(self, width: Value, body: Callable[[Value], None]) -> None:
-        """body(x) for the index of the first number of each register."""
-        step = ir.Constant(width.type, self.lanes)
-        with cgutils.for_range_slice(self.builder, width.type(0), width, step, width.type) as (x, _):
-            body(x)
 
     def add(self, variable: Value, value: Value) -> None:
         self.builder.store(self.builder.fadd(self.builder.load(variable), value), variable)
@@ -110,36 +99,20 @@ class RowCode(Code):
         return self.fold(self.builder.load(variable), self.maximum)
 
 
-def row_intrinsic(registers: int = 1) -> Callable[[Callable[..., Value | None]], Any]:
-    """An intrinsic of numba from a function of (RowCode, *arguments) that emits code and returns a float32 or None."""
-
-    def decorate(emit: Callable[..., Value | None]) -> Any:
-        def operation(_typing, *kinds):
-            def codegen(context, builder, signature, arguments):
-                code = RowCode(context, builder, signature, arguments, registers)
-                result = emit(code, *code.arguments)
-                return context.get_dummy_value() if result is None else result
-
-            returns = types.void if emit.__annotations__["return"] is None else types.float32
-            return returns(*kinds), codegen
-
-        operation.__signature__ = inspect.signature(emit)  # type: ignore[attr-defined]  # numba looks at it
-        operation.__name__, operation.__doc__ = emit.__name__, emit.__doc__
-        return intrinsic(operation)
-
-    return decorate
+row_intrinsic = partial(simd_function, code_type=RowCode, widen=False)
 
 
-@row_intrinsic(REGISTERS)
-def abs_max(code, row, at, width) -> Value:
+@row_intrinsic(types.float32, REGISTERS)
+def abs_max(code, row, at, width):
     """The largest absolute value of a row."""
     largest = code.variable(code.constant(0.0))
-    code.for_each_register(width, lambda x: code.keep_abs_max(largest, code.load_at(row, at, x)))
+    with code.registers(width) as (x, _):
+        code.keep_abs_max(largest, code.load(row, at, x))
     return code.reduce_max(largest)
 
 
-@row_intrinsic(REGISTERS)
-def quantize_row(code, row, at, width, largest, numbers, numbers_at) -> Value:
+@row_intrinsic(types.float32, REGISTERS)
+def quantize_row(code, row, at, width, largest, numbers, numbers_at):
     """Write a row as integers from -127 to 127, given its largest absolute value. Returns their scale.
 
     Where the kernel takes unsigned integers, 128 is added to them.
@@ -148,89 +121,76 @@ def quantize_row(code, row, at, width, largest, numbers, numbers_at) -> Value:
     nonzero = builder.fcmp_ordered(">", largest, FLOAT(0.0))
     factor = builder.select(nonzero, builder.fdiv(FLOAT(INT8_MAX), largest), FLOAT(0.0))
     factors, vector = code.broadcast(factor), ir.VectorType(numbers.type.pointee, code.lanes)
-
-    def write(x: Value) -> None:
-        rounded = builder.fadd(builder.fmul(code.load_at(row, at, x), factors), code.constant(ROUNDING))
+    with code.registers(width) as (x, _):
+        rounded = builder.fadd(builder.fmul(code.load(row, at, x), factors), code.constant(ROUNDING))
         pointer = builder.gep(numbers, [builder.add(numbers_at, x)])
         value = builder.trunc(builder.bitcast(rounded, code.int_vector), vector)
         if KERNEL.input_type == np.uint8:
             value = builder.xor(value, ir.Constant(vector, [-128] * code.lanes))
         builder.store(value, builder.bitcast(pointer, vector.as_pointer()), align=1)
-
-    code.for_each_register(width, write)
     return builder.fmul(largest, FLOAT(1 / INT8_MAX))
 
 
-@row_intrinsic(REGISTERS)
-def gelu(code, row, at, width) -> Value:
+@row_intrinsic(types.float32, REGISTERS)
+def gelu(code, row, at, width):
     """row = GELU(row). Returns the largest absolute value."""
     builder = code.builder
     largest = code.variable(code.constant(0.0))
-
-    def update(x: Value) -> None:
-        number = code.load_at(row, at, x)
+    with code.registers(width) as (x, _):
+        number = code.load(row, at, x)
         near = code.call("minnum", number, code.constant(GELU_LIMIT))
         near = code.call("maxnum", near, code.constant(-GELU_LIMIT))
         slope = code.polynomial(GELU_COEFFICIENTS, builder.fmul(near, near))
         number = builder.fmul(number, code.multiply_add(code.constant(0.5), near, slope))
-        code.store(number, row, builder.add(at, x))
+        code.store(number, row, at, x)
         code.keep_abs_max(largest, number)
-
-    code.for_each_register(width, update)
     return code.reduce_max(largest)
 
 
-@row_intrinsic(REGISTERS)
-def add_and_normalize(code, row, at, other, other_at, width, weight, bias, epsilon) -> Value:
+@row_intrinsic(types.float32, REGISTERS)
+def add_and_normalize(code, row, at, other, other_at, width, weight, bias, epsilon):
     """row = weight (row + other, with mean 0 and deviation 1) + bias. Returns the largest absolute value."""
     builder = code.builder
     count = builder.sitofp(width, FLOAT)
     sums, squares, largest = (code.variable(code.constant(0.0)) for _ in range(3))
-
-    def add(x: Value) -> None:
-        added = builder.fadd(code.load_at(row, at, x), code.load_at(other, other_at, x))
-        code.store(added, row, builder.add(at, x))
+    with code.registers(width) as (x, _):
+        added = builder.fadd(code.load(row, at, x), code.load(other, other_at, x))
+        code.store(added, row, at, x)
         code.add(sums, added)
-
-    code.for_each_register(width, add)
     mean = code.broadcast(builder.fdiv(code.reduce_sum(sums), count))
 
     def centered(x: Value) -> Value:
-        return builder.fsub(code.load_at(row, at, x), mean)
+        return builder.fsub(code.load(row, at, x), mean)
 
-    code.for_each_register(width, lambda x: code.add(squares, builder.fmul(centered(x), centered(x))))
+    with code.registers(width) as (x, _):
+        code.add(squares, builder.fmul(centered(x), centered(x)))
     variance = builder.fadd(builder.fdiv(code.reduce_sum(squares), count), epsilon)
     sqrt_type = ir.FunctionType(FLOAT, [FLOAT])
     root = cgutils.get_or_insert_function(builder.module, sqrt_type, "llvm.sqrt.f32")
     factor = code.broadcast(builder.fdiv(FLOAT(1.0), builder.call(root, [variance])))
 
-    def write(x: Value) -> None:
+    with code.registers(width) as (x, _):
         number = builder.fmul(builder.fmul(centered(x), factor), code.load(weight, x), flags=FUSED)
         number = builder.fadd(number, code.load(bias, x), flags=FUSED)
-        code.store(number, row, builder.add(at, x))
+        code.store(number, row, at, x)
         code.keep_abs_max(largest, number)
-
-    code.for_each_register(width, write)
     return code.reduce_max(largest)
 
 
-@row_intrinsic(REGISTERS)
-def leaky_relu(code, row, at, width, slope) -> Value:
+@row_intrinsic(types.float32, REGISTERS)
+def leaky_relu(code, row, at, width, slope):
     """row = max(row, slope * row). Returns the largest absolute value."""
     largest, slopes = code.variable(code.constant(0.0)), code.broadcast(slope)
-
-    def update(x: Value) -> None:
-        number = code.load_at(row, at, x)
+    with code.registers(width) as (x, _):
+        number = code.load(row, at, x)
         number = code.maximum(number, code.builder.fmul(number, slopes))
-        code.store(number, row, code.builder.add(at, x))
+        code.store(number, row, at, x)
         code.keep_abs_max(largest, number)
-
-    code.for_each_register(width, update)
     return code.reduce_max(largest)
 
 
-@row_intrinsic()
-def rotate(code, row, at, middle, cos, sin, start) -> Value:
+@row_intrinsic(types.float32)
+def rotate(code, row, at, middle, cos, sin, start):
     """Rotary position embeddings: pairs of numbers, in two halves of `middle`, rotated by the angles from `start` on.
 
     Returns the largest absolute value.
@@ -238,30 +198,27 @@ def rotate(code, row, at, middle, cos, sin, start) -> Value:
     builder, largest = code.builder, code.variable(code.constant(0.0))
     halves = at, builder.add(at, middle)
     angles = start, builder.add(start, middle)
-
-    def update(x: Value) -> None:
-        one, other = (code.load_at(row, half, x) for half in halves)
+    with code.registers(middle) as (x, _):
+        one, other = (code.load(row, half, x) for half in halves)
         for half, angle, (same, opposite) in zip(halves, angles, ((one, other), (other, one)), strict=True):
             number = builder.fadd(
-                builder.fmul(same, code.load_at(cos, angle, x)),
-                builder.fmul(opposite, code.load_at(sin, angle, x)),
+                builder.fmul(same, code.load(cos, angle, x)),
+                builder.fmul(opposite, code.load(sin, angle, x)),
             )
-            code.store(number, row, builder.add(half, x))
+            code.store(number, row, half, x)
             code.keep_abs_max(largest, number)
-
-    code.for_each_register(middle, update)
     return code.reduce_max(largest)
 
 
-@row_intrinsic(WIDE)
-def multiply_four_rows(code, out, at, step, w, w_at, w_step, a, a_at, a_step, count, width) -> None:
+@row_intrinsic(registers=WIDE)
+def multiply_four_rows(code, out, at, step, w, w_at, w_step, a, a_at, a_step, count, width):
     """out[r, x] = sum over t < count of w[r, t] * a[t, x], for four rows r and all x < width."""
     builder, lanes, index = code.builder, code.lanes, width.type
     w_rows = [builder.add(w_at, builder.mul(w_step, index(r))) for r in range(4)]
 
     def add_terms(t: Value, sums: Value, factors: list[Value]) -> None:
         offset = builder.add(builder.add(a_at, x), builder.mul(a_step, t))
-        terms = [code.load_at(a, offset, index(lanes * c)) for c in range(2)]
+        terms = [code.load(a, offset, index(lanes * c)) for c in range(2)]
         for r in range(4):
             for c in range(2):
                 total = code.multiply_add(builder.load(sums[r][c]), terms[c], factors[r])
@@ -273,7 +230,7 @@ def multiply_four_rows(code, out, at, step, w, w_at, w_step, a, a_at, a_step, co
         if KERNEL.name == "sdot":  # an instruction can repeat one lane of a register
             together = builder.and_(count, index(-4))
             with cgutils.for_range_slice(builder, index(0), together, index(4), index) as (t, _):
-                registers = [code.load_at(w, row, t) for row in w_rows]
+                registers = [code.load(w, row, t) for row in w_rows]
                 for lane in range(4):
                     repeated = ir.Constant(ir.VectorType(INT32, 4), [lane] * 4)
                     factors = [builder.shuffle_vector(row, row, repeated) for row in registers]
@@ -287,8 +244,8 @@ def multiply_four_rows(code, out, at, step, w, w_at, w_step, a, a_at, a_step, co
                 code.store(builder.load(sums[r][c]), out, builder.add(row, index(lanes * c)))
 
 
-@row_intrinsic(WIDE)
-def softmax_four_rows(code, rows, at, step, width) -> None:
+@row_intrinsic(registers=WIDE)
+def softmax_four_rows(code, rows, at, step, width):
     """Softmax over each of four rows of any width; four at once, as the operations on one depend on each other."""
     builder, minus_infinity, index = code.builder, code.constant(-math.inf), width.type
     starts = [builder.add(at, builder.mul(step, index(r))) for r in range(4)]
@@ -296,12 +253,12 @@ def softmax_four_rows(code, rows, at, step, width) -> None:
     sums = [code.variable(code.constant(0.0)) for _ in starts]
     with code.registers(width) as (x, valid):
         for start, variable in zip(starts, largest, strict=True):
-            numbers = builder.select(valid, code.load_at(rows, start, x), minus_infinity)
+            numbers = builder.select(valid, code.load(rows, start, x), minus_infinity)
             builder.store(code.maximum(numbers, builder.load(variable)), variable)
     tops = [code.broadcast(code.reduce_max(variable)) for variable in largest]
     with code.registers(width) as (x, valid):
         for start, top, variable in zip(starts, tops, sums, strict=True):
-            number = builder.fsub(code.load_at(rows, start, x), top)
+            number = builder.fsub(code.load(rows, start, x), top)
             number = code.maximum(number, code.constant(MIN_EXPONENT))
             # number = multiple * ln 2 + remainder
             multiple = code.call("roundeven", builder.fmul(number, code.constant(1 / LN2)))
@@ -310,17 +267,17 @@ def softmax_four_rows(code, rows, at, step, width) -> None:
             exponent_bits = builder.shl(builder.fptosi(multiple, code.int_vector), code.constant(23, code.int_vector))
             result = builder.bitcast(builder.add(builder.bitcast(result, code.int_vector), exponent_bits), code.vector)
             result = builder.select(valid, result, code.constant(0.0))
-            code.store(result, rows, builder.add(start, x))
+            code.store(result, rows, start, x)
             code.add(variable, result)
     factors = [code.broadcast(builder.fdiv(FLOAT(1.0), code.reduce_sum(variable))) for variable in sums]
     with code.registers(width) as (x, _):
         for start, factor in zip(starts, factors, strict=True):
-            number = builder.fmul(code.load_at(rows, start, x), factor)
-            code.store(number, rows, builder.add(start, x))
+            number = builder.fmul(code.load(rows, start, x), factor)
+            code.store(number, rows, start, x)
 
 
 @row_intrinsic()
-def transpose(code, rows, at, step, count, width, out, out_at, out_step) -> None:
+def transpose(code, rows, at, step, count, width, out, out_at, out_step):
     """out[x, r] = rows[r, x] for r < count and x < width, in squares of 4 x 4: up to three more of each are touched."""
     builder, index, four = code.builder, width.type, ir.VectorType(FLOAT, 4)
 
@@ -400,10 +357,10 @@ def dot_product(code, sums, inputs, weights):
     return builder.call(sdot, [sums, weights, inputs])
 
 
-@row_intrinsic(KERNEL.lanes // 4)
+@row_intrinsic(registers=KERNEL.lanes // 4)
 def multiply_tile(
     code, out, at, step, rows, rows_at, width, scales, first, panel, panel_at, offsets, factors, bias, column
-) -> None:
+):
     """out[TILE_ROWS, OUTPUTS] = rows[TILE_ROWS, width] times a panel, times both scales, plus the bias."""
     builder, index, lanes = code.builder, width.type, KERNEL.lanes
 
@@ -735,12 +692,12 @@ def allocate_scorer_workspace(weights: ScorerWeights, longest: int) -> ScorerWor
 
 
 @compiled
-def project_sides(vectors, lengths, first, last, n, inputs, first_map, second_map, weights, cos, sin, work):
+def project_sides(vectors, lengths, first, last, n, first_map, second_map, weights, cos, sin, work):
     """Both sides of a biaffine product in `work.sides`, and the left one times the weights in `work.left_products`.
 
     Rows are the n + 1 positions of the sentences from `first` to `last`, without padding.
     """
-    size, row = weights.size, 0
+    size, inputs, row = weights.size, first_map.in_features, 0
     for b in range(first, last):
         for position in range(lengths[b] + 1):
             at = (b * (n + 1) + position) * inputs
@@ -763,111 +720,87 @@ def project_sides(vectors, lengths, first, last, n, inputs, first_map, second_ma
 
 
 @compiled
-def write_products(work, row, posts, start, size, channels, chart, chart_at, row_step, column_step, lower):
-    """chart = products of all rows of one sentence, from `row` on, with its columns from `start` on.
+def write_products(work, row, posts, size, channels, chart, chart_at, row_step, lower):
+    """chart = products of all rows of one sentence, from `row` on, with its columns from `lower` on.
 
-    `lower`: left of the diagonal, too, but not on it.
+    `lower`: 0 for the cells above the diagonal, 1 for all cells but the diagonal.
     """
     width, pitch = posts + OVERHANG, size + OUTPUTS
-    transpose(work.sides, (row + start) * 2 * size + size, 2 * size, posts - start, size, work.columns, start, width)
+    transpose(work.sides, (row + lower) * 2 * size + size, 2 * size, posts - lower, size, work.columns, lower, width)
     for line in range(0, posts * channels, 4):
-        begin = start if lower else line // channels + 1
+        begin = lower or line // channels + 1
         at = (row * channels + line) * pitch
         if begin < posts:
             multiply_four_rows(
-                work.products,
-                0,
-                width,
-                work.left_products,
-                at,
-                pitch,
-                work.columns,
-                begin,
-                width,
-                size,
-                posts - begin,
+                work.products, 0, width, work.left_products, at, pitch, work.columns, begin, width, size, posts - begin
             )
         for r in range(min(4, posts * channels - line)):
             i, c = (line + r) // channels, (line + r) % channels
             bias = work.left_products[at + r * pitch + size]
-            for j in range(begin if lower else i + 1, posts):
-                if not lower or i != j:
-                    to = chart_at + i * row_step + (j - start) * column_step + c
+            for j in range(lower or i + 1, posts):
+                if i != j:
+                    to = chart_at + i * row_step + (j - lower) * channels + c
                     chart[to] = work.products[r * width + j - begin] + bias
 
 
 @compiled
-def normalize_chart(chart, at, rows, columns, row_step, column_step, channels, start, lower, softening):
+def normalize_chart(chart, at, posts, row_step, channels, lower, softening):
     """Mean 0 and deviation 1 over the cells of one sentence: as `scorers.normalize_scores`."""
     count, total, squares = 0, 0.0, 0.0
-    for i in range(rows):
-        for j in range(start if lower else i + 1, columns):
-            if not lower or i != j:
+    for i in range(posts):
+        for j in range(lower or i + 1, posts):
+            if i != j:
                 for c in range(channels):
-                    total += chart[at + i * row_step + (j - start) * column_step + c]
+                    total += chart[at + i * row_step + (j - lower) * channels + c]
                     count += 1
     mean = np.float32(total / max(count, 1))
-    for i in range(rows):
-        for j in range(start if lower else i + 1, columns):
-            if not lower or i != j:
+    for i in range(posts):
+        for j in range(lower or i + 1, posts):
+            if i != j:
                 for c in range(channels):
-                    centered = chart[at + i * row_step + (j - start) * column_step + c] - mean
+                    centered = chart[at + i * row_step + (j - lower) * channels + c] - mean
                     squares += centered * centered
     deviation = np.float32(math.sqrt(max(squares / max(count, 1), 1e-12)))
     factor = np.float32(1) / (deviation + softening)
-    for i in range(rows):
-        for j in range(start if lower else i + 1, columns):
-            if not lower or i != j:
+    for i in range(posts):
+        for j in range(lower or i + 1, posts):
+            if i != j:
                 for c in range(channels):
-                    to = at + i * row_step + (j - start) * column_step + c
+                    to = at + i * row_step + (j - lower) * channels + c
                     chart[to] = (chart[to] - mean) * factor
+
+
+@compiled
+def score_pairs(
+    vectors, lengths, first, last, n, first_map, second_map, weights, cos, sin, work, channels, lower, chart
+):
+    """chart [B, n + 1, n + 1 - lower, channels] of the sentences from `first` to `last`, a biaffine product."""
+    project_sides(vectors, lengths, first, last, n, first_map, second_map, weights, cos, sin, work)
+    row, row_step = 0, (n + 1 - lower) * channels
+    for b in range(first, last):
+        posts, at = lengths[b] + 1, b * (n + 1) * row_step
+        write_products(work, row, posts, weights.size, channels, chart, at, row_step, lower)
+        if weights.normalize:
+            normalize_chart(chart, at, posts, row_step, channels, lower, weights.softening)
+        row += posts
 
 
 @partial(kernel, variant=KERNEL.name)
 def score_kernel(posts, words, lengths, n, weights, cos, sin, work, mention, arcs):
     """mention [B, n + 1, n + 1, channels] and arcs [B, n + 1, n], from the root or a word to a word."""
-    size, channels, first = weights.size, weights.channels, 0
+    first = 0
     while first < len(lengths):
         rows, last = lengths[first] + 1, first + 1
         while last < len(lengths) and rows + lengths[last] + 1 <= ROWS:
             rows += lengths[last] + 1
             last += 1
-        for part in range(2):
-            if part == 0:
-                project_sides(
-                    posts, lengths, first, last, n, weights.posts.in_features, weights.posts, weights.spans,
-                    weights, cos, sin, work,
-                )  # fmt: skip
-            else:
-                project_sides(
-                    words, lengths, first, last, n, weights.words.in_features, weights.words, weights.arcs,
-                    weights, cos, sin, work,
-                )  # fmt: skip
-            row = 0
-            for b in range(first, last):
-                posts_of = lengths[b] + 1
-                if part == 0:
-                    at, step = b * (n + 1) * (n + 1) * channels, (n + 1) * channels
-                    write_products(work, row, posts_of, 0, size, channels, mention, at, step, channels, False)
-                    if weights.normalize:
-                        normalize_chart(
-                            mention,
-                            at,
-                            posts_of,
-                            posts_of,
-                            step,
-                            channels,
-                            channels,
-                            0,
-                            False,
-                            weights.softening,
-                        )
-                else:
-                    at = b * (n + 1) * n
-                    write_products(work, row, posts_of, 1, size, 1, arcs, at, n, 1, True)
-                    if weights.normalize:
-                        normalize_chart(arcs, at, posts_of, posts_of, n, 1, 1, 1, True, weights.softening)
-                row += posts_of
+        score_pairs(
+            posts, lengths, first, last, n, weights.posts, weights.spans, weights, cos, sin, work, weights.channels, 0,
+            mention,
+        )  # fmt: skip
+        score_pairs(
+            words, lengths, first, last, n, weights.words, weights.arcs, weights, cos, sin, work, 1, 1, arcs
+        )  # fmt: skip
         first = last
 
 

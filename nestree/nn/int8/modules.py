@@ -219,7 +219,7 @@ def quantize_side(*mlps: MLP) -> Int8Weights:
 
 
 def quantize_biaffine(biaffine: Biaffine) -> Int8Weights:
-    """Its first product: a vector of the left side gives one for each channel, with a bias behind it."""
+    """Its product with the left side: for each channel `size` outputs, a bias, and padding up to OUTPUTS more."""
     channels, size = biaffine.weight.shape[0], biaffine.weight.shape[1] - 1
     weight = pad(biaffine.weight.detach(), (0, OUTPUTS - 1))  # [C, size + 1, size + OUTPUTS]
     stacked = weight.transpose(1, 2).reshape(channels * (size + OUTPUTS), size + 1)
@@ -270,10 +270,10 @@ class Int8LinearBert(Bert):
 
 
 def kernel_supports(config: Any) -> bool:
-    """Whether the kernel computes layers of this configuration: it has no bias by distance, and needs even sizes."""
+    """Whether `Int8Bert` supports this encoder: no relative position bias, and sizes that fill whole registers."""
     size, hidden, heads = config.hidden_size, config.intermediate_size, config.num_attention_heads
-    even = fits(size, hidden) and fits(hidden, size) and size % (STRIDE * heads) == 0
-    return config.model_type != "mpnet" and even
+    whole = fits(size, hidden) and fits(hidden, size) and size % (STRIDE * heads) == 0
+    return config.model_type != "mpnet" and whole
 
 
 class Int8Bert(Bert):
@@ -299,7 +299,7 @@ class Int8Bert(Bert):
         self.buffers_of_thread = ThreadBuffers()
 
     def forward(self, subwords: Tensor, mask: Tensor, last_layers: int, weights: Weights | None = None) -> list[Tensor]:
-        """As of `Bert`, without dropout, in float32 also under autocast; the states of padding mean nothing."""
+        """As of `Bert`, without dropout, in float32 also under autocast; the states of padding are undefined."""
         packed, _ = self.packed_states(subwords.numpy(), mask.numpy(), last_layers)
         states = torch.from_numpy(packed)
         row_of = (mask.flatten().cumsum(0) - 1).clamp(min=0)  # [W * P] padding gets the row before it

@@ -32,14 +32,7 @@ from nestree.treecrf.numba_kernels.inside import (
 from nestree.treecrf.numba_kernels.outside import OutsideChart, plain_kernel, sum_kernel
 from nestree.treecrf.numba_kernels.simd import LN2, SIMD_SLACK
 from nestree.treecrf.numba_kernels.viterbi import BestTrees, Workspace, plain_viterbi_kernel, viterbi_kernel
-from nestree.treecrf.potentials import (
-    IMPOSSIBLE,
-    AnyPotentials,
-    PlainPotentials,
-    Potentials,
-    check_values,
-    span_cells,
-)
+from nestree.treecrf.potentials import IMPOSSIBLE, AnyPotentials, PlainPotentials, Potentials, check_values, span_cells
 from nestree.treecrf.trees import Trees
 
 ASYNC_CHECKS = False
@@ -139,12 +132,12 @@ def sums(scores: Any, sizes: np.ndarray, marginals: Any) -> tuple[Tensor, list[C
     """
     n, plan = scores.root.shape[1], plan_threads(sizes, 4)
     log_z, remaining, charts = buffer(len(sizes)), np.arange(len(sizes)), []
-    for number, logs in ((np.float32, False), (np.float64, False), (np.float64, True)):
-        if not len(remaining) or scores.span.itemsize > np.dtype(number).itemsize:
+    for dtype, logs in ((np.float32, False), (np.float64, False), (np.float64, True)):
+        if not len(remaining) or scores.span.itemsize > np.dtype(dtype).itemsize:
             continue
         slots = len(remaining) if marginals is None else plan.slots
-        chart = inside_buffers(number, logs, n, remaining, sizes[remaining], slots)
-        outside = None if marginals is None else outside_buffers(number, n, slots, marginals.arc.size > 0)
+        chart = inside_buffers(dtype, logs, n, remaining, sizes[remaining], slots)
+        outside = None if marginals is None else outside_buffers(dtype, n, slots, marginals.arc.size > 0)
 
         def work(queue: WorkQueue, slot: int, chart: Chart = chart, outside: Any = outside) -> None:
             rows = scratch_rows(n, chart.slots.cells.dtype)
@@ -160,11 +153,11 @@ def sums(scores: Any, sizes: np.ndarray, marginals: Any) -> tuple[Tensor, list[C
 
 def plain_sums(span: np.ndarray, sizes: np.ndarray, marginals: np.ndarray) -> tuple[Tensor, PlainChart]:
     """log Z [batch] and the chart; writes the marginals unless that array is empty."""
-    log_z, above = buffer(len(sizes)), buffer(*marginals.shape)
+    log_z, outside_own = buffer(len(sizes)), buffer(*marginals.shape)
     chart = PlainChart(sizes, *(buffer(*span.shape) for _ in range(4)))
 
     def work(queue: WorkQueue, _: int) -> None:
-        plain_kernel(queue, chart, span, log_z, above, marginals, scratch_rows(span.shape[1], np.float64))
+        plain_kernel(queue, chart, span, log_z, outside_own, marginals, scratch_rows(span.shape[1], np.float64))
 
     run(plan_threads(sizes, 3), sizes, 1, work)
     return torch.from_numpy(log_z.astype(span.dtype)), chart
@@ -178,41 +171,41 @@ def buffer(*shape: int, dtype: Any = np.float64) -> np.ndarray:
     return np.empty(shape, dtype)
 
 
-def inside_buffers(number: Any, logs: bool, n: int, sentences: np.ndarray, lengths: np.ndarray, slots: int) -> Chart:
+def inside_buffers(dtype: Any, logs: bool, n: int, sentences: np.ndarray, lengths: np.ndarray, slots: int) -> Chart:
     """Buffers for the inside charts of as many sentences at a time as there are slots."""
-    m, posts, integer = len(sentences), n + 1, f"i{np.dtype(number).itemsize}"
+    m, posts, integer = len(sentences), n + 1, f"i{np.dtype(dtype).itemsize}"
     k = 0 if logs else slots  # a chart of logarithms is nothing but cells
     arrays = Sentence(
         *[None] * 4,  # n, pitch, span and head
-        cells=buffer(slots, posts * posts * (n + SIMD_SLACK) + PAD, dtype=number),
+        cells=buffer(slots, posts * posts * (n + SIMD_SLACK) + PAD, dtype=dtype),
         exponents=buffer(k, posts * posts + PAD, dtype=integer),
-        under=buffer(k, posts * posts + PAD, dtype=integer),
+        minus_base=buffer(k, posts * posts + PAD, dtype=integer),
         own=buffer(k, posts, posts + SIMD_SLACK),
         has_zero=buffer(k, posts, posts, dtype=bool),
         lend=buffer(k, posts, posts + SIMD_SLACK),
-        by_modifier=buffer(k, n * n + 2 * PAD, dtype=number),
-        by_head=buffer(k, n * n + PAD, dtype=number),
+        by_modifier=buffer(k, n * n + 2 * PAD, dtype=dtype),
+        by_head=buffer(k, n * n + PAD, dtype=dtype),
         root=buffer(k, n + SIMD_SLACK),
         offset=buffer(k, n + SIMD_SLACK),
     )
     return Chart(sentences, lengths, arrays, log_z=buffer(m), fits=np.ones(m, bool))
 
 
-def outside_buffers(number: Any, n: int, slots: int, arcs: bool) -> OutsideChart:
+def outside_buffers(dtype: Any, n: int, slots: int, arcs: bool) -> OutsideChart:
     posts, rows = n + 1, (n + 1) * (n + 1) * (n + SIMD_SLACK) + PAD
     return OutsideChart(
-        above=buffer(slots, rows, dtype=number),
-        hooks=buffer(slots, rows, dtype=number),
-        headed=buffer(slots, n * n * posts + PAD if arcs else 0, dtype=number),
-        span=buffer(slots, posts, posts, dtype=number),
-        inherit=buffer(slots, posts, posts, dtype=number),
-        arc=buffer(slots, n * (n + SIMD_SLACK) + PAD, dtype=number),
+        headed=buffer(slots, rows, dtype=dtype),
+        hooked=buffer(slots, rows, dtype=dtype),
+        inside_headed=buffer(slots, n * n * posts + PAD if arcs else 0, dtype=dtype),
+        span=buffer(slots, posts, posts, dtype=dtype),
+        inherit=buffer(slots, posts, posts, dtype=dtype),
+        arc=buffer(slots, n * (n + SIMD_SLACK) + PAD, dtype=dtype),
     )
 
 
-def scratch_rows(n: int, number: Any) -> Scratch:
+def scratch_rows(n: int, dtype: Any) -> Scratch:
     """Scratch rows for one thread and sentences of up to n words."""
-    row, other, own, weights = buffer(4, n + 3 * PAD, dtype=number)
+    row, other, own, weights = buffer(4, n + 3 * PAD, dtype=dtype)
     return Scratch(row, other, own, weights, weights.view(f"i{weights.itemsize}"))
 
 

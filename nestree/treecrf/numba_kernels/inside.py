@@ -46,7 +46,9 @@ class Sentence(NamedTuple):
     head: Any  # [n + 1, n + 1, n] logs, or empty
     cells: Any  # [(n + 1) * (n + 1) * pitch]
     exponents: Any  # [(n + 1) * (n + 1)], symmetric; ZERO_EXPONENT: the span is in no tree
-    under: Any  # [(n + 1) * (n + 1)], symmetric: minus the exponent, but without the span's own score
+    minus_base: (
+        Any  # [(n + 1) * (n + 1)], symmetric: minus the exponent that the sum of COMPLETE has, without own scores
+    )
     own: Any  # [n + 1, n + 1 + SIMD_SLACK] exp(span) without its power of two
     has_zero: Any  # [n + 1, n + 1] whether any cell of the row is 0
     lend: Any  # [n + 1, n + 1 + SIMD_SLACK] exp(inherit)
@@ -104,7 +106,7 @@ def sentence_view(chart, scores, r, slot):
     n, b, of = chart.lengths[r], chart.sentences[r], chart.slots
     return Sentence(
         n, n + SIMD_SLACK, scores.span[b], scores.head[b if scores.head.size else 0], of.cells[slot],
-        of.exponents[slot], of.under[slot], of.own[slot], of.has_zero[slot], of.lend[slot], of.by_modifier[slot],
+        of.exponents[slot], of.minus_base[slot], of.own[slot], of.has_zero[slot], of.lend[slot], of.by_modifier[slot],
         of.by_head[slot], of.root[slot], of.offset[slot],
     )  # fmt: skip
 
@@ -242,7 +244,7 @@ def fill_span(s, i, j, t, least, scratch):
     if high == 0.0:
         s.cells[at : at + n] = 0
         s.has_zero[i, j] = True
-        s.exponents[here] = s.exponents[mirror] = s.under[here] = s.under[mirror] = ZERO_EXPONENT
+        s.exponents[here] = s.exponents[mirror] = s.minus_base[here] = s.minus_base[mirror] = ZERO_EXPONENT
         return fits
     power = scaling_power(high, t, scratch)
     factor = s.own[i, j] * power_of_two(t - power, scratch)
@@ -268,7 +270,7 @@ def fill_span(s, i, j, t, least, scratch):
         flags = small_flags(s.cells, at, n, least)
     s.has_zero[i, j] = flags & 2
     s.exponents[here] = s.exponents[mirror] = exponent + own_exponent
-    s.under[here] = s.under[mirror] = -exponent
+    s.minus_base[here] = s.minus_base[mirror] = -exponent
     return fits and flags & 1 == 0
 
 
@@ -314,8 +316,7 @@ def log_inside(cells, scores, b, n):
                 total = 0.0 if width == 1 else -math.inf
                 for k in range(i + 1, j):
                     total = logaddexp(
-                        total,
-                        child_item(cells, scores, b, n, i, k, h) + child_item(cells, scores, b, n, k, j, h),
+                        total, child_item(cells, scores, b, n, i, k, h) + child_item(cells, scores, b, n, k, j, h)
                     )
                 cells[at + h] = own_log_score(scores, b, i, j, h) + total
             # ATTACH: hooked(i, j, p) = logsumexp over h in (i, j) of headed(i, j, h) + arc(p, h)
@@ -412,7 +413,7 @@ class PlainChart(NamedTuple):
     lengths: Any  # [batch]
     cells: Any  # from 1/2 to 1, or 0
     exponents: Any
-    under: Any  # minus the exponent, but without the span's own score; -inf: in no tree
+    minus_base: Any  # minus the exponent that the sum of COMPLETE has, without own scores; -inf: in no tree
     own: Any  # exp(span) without its power of two
 
 
@@ -427,7 +428,7 @@ def weighted_sum(a, b, offset, one, other, scratch):
 
 @compiled
 def plain_inside(b, chart, span, log_z, scratch):
-    n, cells, exponents, under = chart.lengths[b], chart.cells[b], chart.exponents[b], chart.under[b]
+    n, cells, exponents, minus_base = chart.lengths[b], chart.cells[b], chart.exponents[b], chart.minus_base[b]
     for width in range(1, n + 1):
         for i in range(n - width + 1):
             j = i + width
@@ -445,9 +446,9 @@ def plain_inside(b, chart, span, log_z, scratch):
                 own_exponent = math.floor(score / LN2)
                 chart.own[b, i, j] = math.exp(score - own_exponent * LN2)
                 cells[i, j], power = math.frexp(total * chart.own[b, i, j])
-                exponents[i, j], under[i, j] = top + power + own_exponent, -top - power
+                exponents[i, j], minus_base[i, j] = top + power + own_exponent, -top - power
             else:
                 chart.own[b, i, j], cells[i, j] = 0.0, 0.0
-                exponents[i, j], under[i, j] = -math.inf, -math.inf
-            cells[j, i], exponents[j, i], under[j, i] = cells[i, j], exponents[i, j], under[i, j]
+                exponents[i, j], minus_base[i, j] = -math.inf, -math.inf
+            cells[j, i], exponents[j, i], minus_base[j, i] = cells[i, j], exponents[i, j], minus_base[i, j]
     log_z[b] = math.log(cells[0, n]) + exponents[0, n] * LN2 if cells[0, n] > 0.0 else IMPOSSIBLE

@@ -44,11 +44,11 @@ compiled_steps = compiled_inline(steps_per_pass)
 
 
 class OutsideChart(NamedTuple):
-    """Buffers for the outside pass of one sentence."""
+    """Outside scores of one sentence, and the marginals that they give."""
 
-    above: Any  # [(n + 1) * (n + 1) * pitch] outside of headed items times their own scores; 0 for PAD words beyond
-    hooks: Any  # [(n + 1) * (n + 1) * pitch] outside of hooked items; 0 for words in the span
-    headed: Any  # [n * n * (n + 1) + PAD] (i, h, j) headed items, without inherit; empty: arcs have no marginals
+    headed: Any  # [(n + 1) * (n + 1) * pitch] of headed items, times their own scores; 0 for PAD words beyond the span
+    hooked: Any  # [(n + 1) * (n + 1) * pitch] of hooked items; 0 for words in the span
+    inside_headed: Any  # [n * n * (n + 1) + PAD] (i, h, j) inside, without inherit; empty: arcs have no marginals
     span: Any  # [n + 1, n + 1] marginals
     inherit: Any  # [n + 1, n + 1]
     arc: Any  # [n * pitch + PAD] (m, h)
@@ -56,32 +56,32 @@ class OutsideChart(NamedTuple):
 
 @compiled_inline
 def gather_parents(s, i, j, at, outside, scratch):
-    """COMPLETE, backwards: the outside scores of the row of (i, j) from the larger spans it is a half of, into hooks.
+    """COMPLETE, backwards: the outside scores of the row of (i, j) from the larger spans it is a half of.
 
-    outside(i, j, x) = sum over end of above(i, end, x) cells(j, end, x) + sum over start of above(start, j, x)
-    cells(start, i, x)
+    outside.hooked(i, j, x) = sum over end of outside.headed(i, end, x) cells(j, end, x)
+                            + sum over start of outside.headed(start, j, x) cells(start, i, x)
     """
     n, pitch, posts, wide = s.n, s.pitch, s.n + 1, 64 // s.cells.itemsize
     here = s.exponents[i * posts + j]
-    outside.hooks[at : at + (i if j < n else n)] = 0
+    outside.hooked[at : at + (i if j < n else n)] = 0
     # as the left half of (i, end), j < end <= n
     write_powers_of_two(
-        scratch.bits, here, s.exponents, j * posts + j + 1, s.under, i * posts + j + 1, n - j, ZERO_EXPONENT
+        scratch.bits, here, s.exponents, j * posts + j + 1, s.minus_base, i * posts + j + 1, n - j, ZERO_EXPONENT
     )
     x = i if j < n else n
     while x < n:
-        end = max(j, x) + 1  # above(i, end, x) is 0 for smaller ones
+        end = max(j, x) + 1  # outside.headed(i, end, x) is 0 for smaller ones
         x += sum_block(
-            n - x, outside.hooks, at + x, posts - end, scratch.weights, end - j - 1,
-            outside.above, (i * posts + end) * pitch + x, pitch, s.cells, (j * posts + end) * pitch + x, pitch,
+            n - x, outside.hooked, at + x, posts - end, scratch.weights, end - j - 1,
+            outside.headed, (i * posts + end) * pitch + x, pitch, s.cells, (j * posts + end) * pitch + x, pitch,
         )  # fmt: skip
     # as the right half of (start, j), 0 <= start < i
-    write_powers_of_two(scratch.bits, here, s.exponents, i * posts, s.under, j * posts, i, ZERO_EXPONENT)
+    write_powers_of_two(scratch.bits, here, s.exponents, i * posts, s.minus_base, j * posts, i, ZERO_EXPONENT)
     x = 0 if i > 0 else j
     while x < j:
         x += add_block(
-            j - x, outside.hooks, at + x, min(i, x + wide), scratch.weights, 0,
-            outside.above, j * pitch + x, posts * pitch, s.cells, i * pitch + x, posts * pitch,
+            j - x, outside.hooked, at + x, min(i, x + wide), scratch.weights, 0,
+            outside.headed, j * pitch + x, posts * pitch, s.cells, i * pitch + x, posts * pitch,
         )  # fmt: skip
 
 
@@ -97,11 +97,11 @@ def zero_impossible(row, at, width, cells, cells_at):
 def outside_span(s, i, j, total, outside, head_marginals, scratch):
     """The outside scores of the items of (i, j), and their marginals."""
     n, width, at, row = s.n, j - i, (i * (s.n + 1) + j) * s.pitch, scratch.row
-    hooks, exponent, lend = outside.hooks, s.exponents[i * (n + 1) + j], s.lend[i, j]
-    headed, headed_at, inverse = s.cells, at + i, 1.0
+    hooked, exponent, lend = outside.hooked, s.exponents[i * (n + 1) + j], s.lend[i, j]
+    inside, inside_at, inverse = s.cells, at + i, 1.0
     outside.span[i, j] = outside.inherit[i, j] = 0
     if width == n or exponent == ZERO_EXPONENT:
-        hooks[at : at + n] = 0
+        hooked[at : at + n] = 0
         row[PAD : PAD + width] = 0
     if width == n:
         for x in range(n):
@@ -109,57 +109,59 @@ def outside_span(s, i, j, total, outside, head_marginals, scratch):
     elif exponent > ZERO_EXPONENT:
         gather_parents(s, i, j, at, outside, scratch)
         if s.has_zero[i, j]:
-            zero_impossible(hooks, at, n, s.cells, at)
-        outside.inherit[i, j] = dot(hooks, at + i, s.cells, at + i, width)
-        scale(hooks, at + i, width, lend, row, PAD)
-        hooks[at + i : at + j] = 0
-        # ATTACH, backwards: headed(i, j, h) gets the sum over p outside (i, j) of hooks(i, j, p) arc(p, h)
-        add_rows(width, row, PAD, i, hooks, at, s.by_head, i, n, None, 0, 0)
-        add_rows(width, row, PAD, n - j, hooks, at + j, s.by_head, j * n + i, n, None, 0, 0)
+            zero_impossible(hooked, at, n, s.cells, at)
+        outside.inherit[i, j] = dot(hooked, at + i, s.cells, at + i, width)
+        scale(hooked, at + i, width, lend, row, PAD)
+        hooked[at + i : at + j] = 0
+        # ATTACH, backwards: headed(i, j, h) gets the sum over p outside (i, j) of hooked(i, j, p) arc(p, h)
+        add_rows(width, row, PAD, i, hooked, at, s.by_head, i, n, None, 0, 0)
+        add_rows(width, row, PAD, n - j, hooked, at + j, s.by_head, j * n + i, n, None, 0, 0)
     if exponent > ZERO_EXPONENT:
-        under = s.under[i * (n + 1) + j]
+        minus_base = s.minus_base[i * (n + 1) + j]
         if s.head.size:
-            own_scores(s.span[i, j] - (exponent + under) * LN2, s.head, i, j, scratch.own)
+            own_scores(s.span[i, j] - (exponent + minus_base) * LN2, s.head, i, j, scratch.own)
         if lend > 0.0:
             inverse = 1.0 / lend
         else:  # the headed items are not in the chart
-            headed, headed_at = scratch.other, 0
-            headed_exponent, _ = complete(s, i, j, scratch, headed)
-            inverse = math.ldexp(s.own[i, j], headed_exponent + under)
+            inside, inside_at = scratch.other, 0
+            inside_exponent, _ = complete(s, i, j, scratch, inside)
+            inverse = math.ldexp(s.own[i, j], inside_exponent + minus_base)
             if s.head.size:
-                multiply(headed, 0, width, scratch.own)
-        outside.span[i, j] = inverse * dot(headed, headed_at, row, PAD, width)
+                multiply(inside, 0, width, scratch.own)
+        outside.span[i, j] = inverse * dot(inside, inside_at, row, PAD, width)
         if head_marginals.size:
             for x in range(width):
                 # rounding may lead beyond 1
-                head_marginals[i, j, i + x] = min(inverse * headed[headed_at + x] * row[PAD + x], 1.0)
+                head_marginals[i, j, i + x] = min(inverse * inside[inside_at + x] * row[PAD + x], 1.0)
         if s.has_zero[i, j]:
-            zero_impossible(row, PAD, width, headed, headed_at)
+            zero_impossible(row, PAD, width, inside, inside_at)
         if s.head.size:
             multiply(row, PAD, width, scratch.own)
         else:
             scale(row, PAD, width, s.own[i, j], row, PAD)
-    for x in range(width if outside.headed.size else 0):
-        outside.headed[(i * n + i + x) * (n + 1) + j] = headed[headed_at + x] * inverse
+    for x in range(width if outside.inside_headed.size else 0):
+        outside.inside_headed[(i * n + i + x) * (n + 1) + j] = inside[inside_at + x] * inverse
     row[PAD + width : PAD + width + PAD] = 0
     first, last = max(0, i - PAD), min(n, j + PAD)
-    scale(row, PAD - i + first, last - first, 1.0, outside.above, at + first)
+    scale(row, PAD - i + first, last - first, 1.0, outside.headed, at + first)
 
 
 @compiled
 def arc_marginals(s, h, outside):
-    """ATTACH: P(p -> h) = arc(p, h) times the sum over (i, j) with h inside of headed(i, j, h) hooks(i, j, p)."""
+    """ATTACH: P(p -> h) = arc(p, h) times the sum over (i, j) of headed(i, j, h) times the outside score of
+    hooked(i, j, p), for h within (i, j).
+    """
     n, posts, wide, at = s.n, s.n + 1, 64 // s.cells.itemsize, h * s.pitch
     outside.arc[at : at + s.pitch] = 0
     p = 0
     while p < n:
         done = wide
         for i in range(h + 1):
-            last = n if i > p else min(n, p + wide - 1)  # the hooks of (i, j > last) are 0 for these p
+            last = n if i > p else min(n, p + wide - 1)  # beyond, (i, j) holds these p, and hooked is 0
             if last > h:
                 done = add_block(
-                    n - p, outside.arc, at + p, last - h, outside.headed, (i * n + h) * posts + h + 1,
-                    outside.hooks, (i * posts + h + 1) * s.pitch + p, s.pitch, None, 0, 0,
+                    n - p, outside.arc, at + p, last - h, outside.inside_headed, (i * n + h) * posts + h + 1,
+                    outside.hooked, (i * posts + h + 1) * s.pitch + p, s.pitch, None, 0, 0,
                 )  # fmt: skip
         p += done
     for p in range(n):
@@ -192,11 +194,11 @@ def write_marginals(s, total, outside, b, marginals):
 
 
 @compiled
-def log_outside(cells, scores, b, n, log_z, marginals, head_marginals, outer, around):
+def log_outside(cells, scores, b, n, log_z, marginals, head_marginals, headed, row):
     """Write the marginals of one sentence.
 
-    `outer` holds the outside scores of headed items over Z, plus their own scores; `around` the outside scores of the
-    row of one span as a half of larger ones.
+    `headed` and `row` are buffers: for the outside scores of headed items over Z, plus their own scores, and for those
+    of the row of one span as a half of larger ones.
     """
     marginals.span[b, :, :] = 0
     if marginals.arc.size:
@@ -205,26 +207,26 @@ def log_outside(cells, scores, b, n, log_z, marginals, head_marginals, outer, ar
     for width in range(n, 0, -1):
         for i in range(n - width + 1):
             j, at = i + width, (i * (n + 1) + i + width) * n
-            around[:n] = -math.inf
+            row[:n] = -math.inf
             for end in range(j + 1, n + 1):  # COMPLETE of (i, end), in which (i, j) is the left half
                 for x in range(i, end):
-                    parent = outer[(i * (n + 1) + end) * n + x]
-                    around[x] = logaddexp(around[x], parent + child_item(cells, scores, b, n, j, end, x))
+                    parent = headed[(i * (n + 1) + end) * n + x]
+                    row[x] = logaddexp(row[x], parent + child_item(cells, scores, b, n, j, end, x))
             for start in range(i):  # COMPLETE of (start, j), in which (i, j) is the right half
                 for x in range(start, j):
-                    parent = outer[(start * (n + 1) + j) * n + x]
-                    around[x] = logaddexp(around[x], parent + child_item(cells, scores, b, n, start, i, x))
+                    parent = headed[(start * (n + 1) + j) * n + x]
+                    row[x] = logaddexp(row[x], parent + child_item(cells, scores, b, n, start, i, x))
             for x in range(i, j):
-                lent = around[x] + log_score(scores.inherit[b, i, j]) if width < n else -math.inf
-                above = lent if width < n else log_score(scores.root[b, x]) - log_z  # GOAL
+                lent = row[x] + log_score(scores.inherit[b, i, j]) if width < n else -math.inf
+                outside = lent if width < n else log_score(scores.root[b, x]) - log_z  # GOAL
                 for p in range(n):  # ATTACH
                     if not i <= p < j:
-                        hooked = around[p] + log_score(scores.arc[b, p, x])
-                        above = logaddexp(above, hooked)
+                        hooked = row[p] + log_score(scores.arc[b, p, x])
+                        outside = logaddexp(outside, hooked)
                         if marginals.arc.size:
                             marginals.arc[b, p, x] += math.exp(cells[at + x] + hooked)
-                outer[at + x] = above + own_log_score(scores, b, i, j, x)
-                probability = math.exp(cells[at + x] + above)
+                headed[at + x] = outside + own_log_score(scores, b, i, j, x)
+                probability = math.exp(cells[at + x] + outside)
                 marginals.span[b, i, j] += probability
                 marginals.inherit[b, i, j] += math.exp(cells[at + x] + lent)
                 if head_marginals.size:
@@ -242,8 +244,8 @@ def outside_steps(r, slot, first, last, share, shares, chart, scores, scratch, o
         return
     if chart.slots.exponents.size == 0:
         if first <= 0 < last and share == 0:
-            cells, outer, row = chart.slots.cells[slot], outside.above, scratch.row
-            log_outside(cells, scores, b, n, chart.log_z[r], marginals, head_marginals, outer, row)
+            cells, log_z = chart.slots.cells[slot], chart.log_z[r]
+            log_outside(cells, scores, b, n, log_z, marginals, head_marginals, outside.headed, scratch.row)
         return
     s = sentence_view(chart, scores, r, slot)
     total, tiles = goal(s), n // TILE + 1
@@ -287,32 +289,32 @@ def sum_kernel(queue, slot, chart, scores, scratch, outside, marginals):
 
 
 @compiled
-def plain_outside(b, chart, above, marginals, scratch):
-    """Write the marginals; `above` holds the outside score of a span over Z, times its own score."""
-    n, cells, exponents, under = chart.lengths[b], chart.cells[b], chart.exponents[b], chart.under[b]
+def plain_outside(b, chart, outside_own, marginals, scratch):
+    """Write the marginals; `outside_own` is a buffer for the outside scores of spans over Z, times their own scores."""
+    n, cells, exponents, minus_base = chart.lengths[b], chart.cells[b], chart.exponents[b], chart.minus_base[b]
     for width in range(n, 0, -1):
         for i in range(n - width + 1):
-            j, here, around = i + width, exponents[i, i + width], 0.0
+            j, here, outside = i + width, exponents[i, i + width], 0.0
             if width == n and here > -math.inf:
-                around = 1.0 / cells[0, n]
+                outside = 1.0 / cells[0, n]
             elif here > -math.inf:
                 # COMPLETE, backwards: as the left half of (i, end), and as the right half of (start, j)
                 ends, starts = slice(j + 1, n + 1), slice(0, i)
-                one, other = above[b, i, ends], cells[j, ends]
-                around = weighted_sum(one, other, here, exponents[j, ends], under[i, ends], scratch)
-                one, other = above[b, j, starts], cells[i, starts]
-                around += weighted_sum(one, other, here, exponents[i, starts], under[j, starts], scratch)
-            marginals[b, i, j] = around * cells[i, j]
-            above[b, i, j] = above[b, j, i] = around * chart.own[b, i, j]
+                one, other = outside_own[b, i, ends], cells[j, ends]
+                outside = weighted_sum(one, other, here, exponents[j, ends], minus_base[i, ends], scratch)
+                one, other = outside_own[b, j, starts], cells[i, starts]
+                outside += weighted_sum(one, other, here, exponents[i, starts], minus_base[j, starts], scratch)
+            marginals[b, i, j] = outside * cells[i, j]
+            outside_own[b, i, j] = outside_own[b, j, i] = outside * chart.own[b, i, j]
 
 
 @kernel
-def plain_kernel(queue, chart, span, log_z, above, marginals, scratch):
+def plain_kernel(queue, chart, span, log_z, outside_own, marginals, scratch):
     """The inside pass and, unless `marginals` is empty, the outside pass."""
     item = next_item(queue.next)
     while item < queue.order.size:
         b = queue.order[item]
         plain_inside(b, chart, span, log_z, scratch)
         if marginals.size:
-            plain_outside(b, chart, above, marginals, scratch)
+            plain_outside(b, chart, outside_own, marginals, scratch)
         item = next_item(queue.next)

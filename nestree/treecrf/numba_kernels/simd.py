@@ -211,11 +211,7 @@ class Code:
         return self.builder.sext(parts[0], ir.IntType(64)) if parts[0].type == ir.IntType(32) else parts[0]
 
     def reduce_row(
-        self,
-        width: Value,
-        identity: Value,
-        combine: Callable[[Value, Value], Value],
-        of: Callable[[Value], Value],
+        self, width: Value, identity: Value, combine: Callable[[Value, Value], Value], of: Callable[[Value], Value]
     ) -> Value:
         """Combine of(x) for all registers x of a row; `identity` changes nothing when it is combined."""
         result = self.variable(identity)
@@ -232,21 +228,23 @@ class Code:
         return self.builder.select(self.builder.icmp_signed(">", a, b), a, b)
 
 
-def simd_function(returns: Any = types.void, registers: int = 1) -> Callable[[Callable], Callable]:
+def simd_function(
+    returns: Any = types.void, registers: int = 1, code_type: type[Code] = Code, widen: bool = True
+) -> Callable[[Callable], Callable]:
     """Make a function that compiled code can call from emit(code, *arguments), which emits its LLVM code.
 
-    `returns` is the type of the result, None that of the numbers of the first argument. Numbers arrive as float64 and
-    int64, whatever they were.
+    `returns` is the type of the result, None that of the numbers of the first argument. With `widen`, numbers arrive as
+    float64 and int64, whatever they were.
     """
 
     def decorate(emit: Callable) -> Callable:
         def typed(_typing, *arguments):
             def generate(context, builder, signature, values):
-                code = Code(context, builder, signature, values, registers)
+                code = code_type(context, builder, signature, values, registers)
                 result = emit(code, *code.arguments)
                 return context.get_dummy_value() if result is None else result
 
-            kinds = [widest(kind) for kind in arguments]
+            kinds = map(widest, arguments) if widen else arguments
             return (arguments[0].dtype if returns is None else returns)(*kinds), generate
 
         typed.__signature__ = inspect.signature(emit)  # type: ignore[attr-defined]
@@ -384,10 +382,7 @@ def max_of_sums(code, a, a_at, b, b_at, count):
     """The largest a[t] + b[t], of integers."""
     none = code.constant(2 * ZERO_EXPONENT, code.int_vector)
     return code.reduce_row(
-        count,
-        none,
-        code.maximum_int,
-        lambda t: code.builder.add(code.load(a, a_at, t), code.load(b, b_at, t)),
+        count, none, code.maximum_int, lambda t: code.builder.add(code.load(a, a_at, t), code.load(b, b_at, t))
     )
 
 

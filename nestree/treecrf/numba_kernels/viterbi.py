@@ -3,14 +3,7 @@
 from typing import Any, NamedTuple
 
 from nestree.treecrf.numba_kernels.inside import PAD, TILE
-from nestree.treecrf.numba_kernels.simd import (
-    SIMD_SLACK,
-    compiled,
-    compiled_inline,
-    kernel,
-    max_rows,
-    next_item,
-)
+from nestree.treecrf.numba_kernels.simd import SIMD_SLACK, compiled, compiled_inline, kernel, max_rows, next_item
 from nestree.treecrf.potentials import IMPOSSIBLE
 
 
