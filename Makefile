@@ -5,7 +5,7 @@ export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 # The tests start hundreds of processes, each 0.3 s faster with cached bytecode.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test check format test-ray test-triton test-label-studio benchmark clean
+.PHONY: demo test check format test-ray test-int8 test-triton test-label-studio benchmark clean
 
 demo: .venv/installed
 	$(BIN)/nestree demo
@@ -26,6 +26,10 @@ check: .venv/installed
 format: .venv/installed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+# All int8 kernels; the instruction of those that this processor cannot run is emulated.
+test-int8: .venv/installed
+	NESTREE_EMULATE_INT8=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal -k forced tests/nn/test_int8.py
 
 # The GPU kernels under Triton's interpreter on the CPU: the smallest cases, in about a minute; TRITON_CASES= for all.
 TRITON_CASES ?= -k "triton-cpu and (small or float or lexical) and not entropy or find or far_terms"
