@@ -366,7 +366,7 @@ class BoundedHeap(Generic[Value]):
             self.cost -= freed
 
     def values(self) -> list[Value]:
-        """BoundedHeap first."""
+        """The values, best first."""
         return [item[4] for item in sorted(self.heap, key=lambda item: item[:2], reverse=True)]
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from nestree.acquisition import Question, Selection, Unit, ask, json_questions
+from nestree.acquisition import Question, Selection, Unit, json_questions, make_questions
 from nestree.data.checks import KINDS, check
 from nestree.data.formats import read, write
 from nestree.data.io import ConversionReport
@@ -20,7 +20,7 @@ WORDS = ["the", "mayor", "of", "Lisbon", "met", "police", "in", "Oslo"]
 
 def questions(*spans: tuple[int, int, str]) -> Document:
     unit = Unit(Document((Sentence(WORDS),), None, "d1"), [Sentence(WORDS)], "key")
-    return ask([Question(unit, 0, Entity(i, j, l, None, 1 / 3), 0.1) for i, j, l in spans], Selection())[0]
+    return make_questions([Question(unit, 0, Entity(i, j, l, None, 1 / 3), 0.1) for i, j, l in spans], Selection())[0]
 
 
 def known_and_forbidden(sentence: Sentence) -> tuple:

@@ -71,7 +71,7 @@ def test_tree_entropy_needs_trees():
 
 
 @pytest.mark.parametrize("variant", ["default", "softmax", "ablation/01-unstructured-one-stage"])
-def test_doubts_are_the_spans_with_the_smallest_margins(variant):
+def test_span_margins_are_the_spans_with_the_smallest_margins(variant):
     settings = settings_of(variant)
     scores = random_scores(SENTENCES[:4], settings, seed=4, std=1.5)
     found = smallest_margins(scores, settings, TEMPERATURES, tuple(LABELS), 3)
