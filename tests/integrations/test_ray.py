@@ -5,6 +5,7 @@ import json
 import os
 import platform
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -284,8 +285,12 @@ def test_ray_starts_here_and_says_nothing(tiny_model, source, expected, tmp_path
 
 def test_the_cluster_ends(tiny_model, source, expected, tmp_path):
     """The command says so and how to go on, before Ray ends it."""
-    out = tmp_path / "out"
-    command = [*COMMAND, source, "--out", out, *options(tiny_model)]
+    folder, out = tmp_path / "texts", tmp_path / "out"
+    shutil.copytree(source, folder)
+    for number in range(12):  # so that the command is not done before its cluster ends
+        shutil.copyfile(source / "large.jsonl", folder / f"more-{number}.jsonl")
+    expected = expected | {f"more-{number}.jsonl": expected["large.jsonl"] for number in range(12)}
+    command = [*COMMAND, folder, "--out", out, *options(tiny_model)]
     driver = subprocess.Popen([*map(str, command), "--ray"], stderr=subprocess.PIPE, text=True)
     raylets: list[int] = []
     while not raylets and driver.poll() is None:
@@ -293,7 +298,7 @@ def test_the_cluster_ends(tiny_model, source, expected, tmp_path):
     while driver.poll() is None and not log_entries(out):
         time.sleep(0.001)
     workers = [pid for pid in children(raylets[0]) if command_line(pid).startswith("ray::")]
-    for worker in workers:  # so that the command is not done before it notices
+    for worker in workers:  # nor before it notices
         os.kill(worker, signal.SIGSTOP)
     os.kill(raylets[0], signal.SIGKILL)
     driver.wait(timeout=300)
