@@ -105,8 +105,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     }
     run_jobs(jobs, result["rows"], at_once, lambda: store(result, options.out))
     if options.average:
-        finished = [job for job, row in zip(jobs, result["rows"], strict=True) if row["status"] == "finished"]
-        result["rows"].append(average_and_score(finished))
+        scored = [job for job, row in zip(jobs, result["rows"], strict=True) if "dev" in row]
+        result["rows"].append(average_and_score(scored))
     groups: dict[str, list[float]] = {}
     for row in result["rows"]:
         if "test" in row:
