@@ -221,7 +221,9 @@ def run_training(settings: "Settings", origin: dict[str, Any], run: RunOptions, 
     teachers = load_teachers(origin["distill"], run.device) if "distill" in origin else []
     context = max(s.encoder.context for s in (settings, *(teacher.settings for teacher in teachers)))
     seed, crossing = settings.training.seed, settings.training.crossing
-    corpus = training.make_corpus(parts["train"], parts.get("dev"), seed=seed, crossing_gold=crossing, context=context)
+    corpus = training.make_corpus(
+        parts["train"], parts.get("dev"), parts.get("test"), seed=seed, crossing_gold=crossing, context=context
+    )
     if teachers:
         corpus, options["teachers"] = add_unlabelled(origin["distill"], reading, corpus, teachers, seed, context)
     if not run.resume and run.config in (None, "default") and not run.is_set("batch_words"):

@@ -112,6 +112,7 @@ def train(
     corpus = make_corpus(
         documents["train"],
         documents.get("dev"),
+        documents.get("test"),
         seed=chosen.training.seed,
         crossing_gold=chosen.training.crossing,
         context=chosen.encoder.context,

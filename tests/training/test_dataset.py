@@ -79,9 +79,9 @@ def test_long_sentences_are_cut_between_entities():
 
 def test_labels_of_training_data_by_frequency():
     b, z = (Sentence(WORDS, [Entity(0, 1, label)]) for label in "BZ")
-    data = make_corpus(documents(GOOD, b), documents(z), seed=1)
+    data = make_corpus(documents(GOOD, b), documents(z), documents(b, z), seed=1)
     assert data.labels == ("B", "A")
-    assert data.notes == ("labels in dev that the training data lacks: Z.",)
+    assert data.notes == tuple(f"labels in {part} that the training data lacks: Z." for part in ("dev", "test"))
 
 
 @pytest.mark.parametrize(("train", "dev", "name"), [((), (GOOD,), "training"), ((GOOD,), (), "dev")])
@@ -131,7 +131,7 @@ def test_small_data_gets_smaller_batches_and_more_epochs(settings):
     assert adapted.training.batch_words == 150
     assert (adapted.training.epochs, data.passes) == (19, 12)  # 225 passes, an evaluation after every twelfth
     assert data.notes[-1].startswith(
-        "small training set (200 words): about 456 updates, in 19 epochs of 12 passes over the data with batches of "
+        "small training set (200 words): 456 updates, in 19 epochs of 12 passes over the data with batches of "
         "150 words instead of 10 with 800; rho = 0.03 instead of 0.5. To decide"
     )
     assert adapted.training.rho == 0.03
