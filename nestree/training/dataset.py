@@ -40,6 +40,11 @@ class Corpus:
     labels: tuple[str, ...]  # of the training data, the most frequent first
     notes: tuple[str, ...] = ()  # sentences for the user
     passes: int = 1  # over the training data in an epoch
+    originals: tuple[Sentence, ...] = ()  # what is annotated, if `train` has copies of it, or texts, for distillation
+
+    @property
+    def annotated(self) -> tuple[Sentence, ...]:
+        return self.originals or self.train
 
     @property
     def fingerprint(self) -> str:
@@ -260,8 +265,9 @@ def adapt_to_small_data(settings: Settings, corpus: Corpus, epochs: int | None =
         for k in range(1, epochs + 1)
     )
     of_passes = f" of {passes} passes over the data" if passes > 1 else ""
+    distilled = " with copies and texts" if corpus.originals else ""
     note = (
-        f"small training set ({words:,} words): {plural(updates, 'update')}, in {plural(epochs, 'epoch')}"
+        f"small training set ({words:,} words{distilled}): {plural(updates, 'update')}, in {plural(epochs, 'epoch')}"
         f"{of_passes} with batches of {batch_words} words instead of {training.epochs} with {training.batch_words}"
         f"{lower_rho}. To decide yourself, set training.batch_words."
     )
