@@ -282,14 +282,16 @@ def load_init_settings(folder: Path) -> Settings:
     training = settings.training
     adapted = MIN_BATCH_WORDS <= training.batch_words <= SMALL_DATA_BATCH_WORDS
     if adapted and training.rho <= max_rho(training.batch_words):
-        rho = default.rho if training.rho else 0.0
+        anew = {name: getattr(default, name) for name in ADAPTED_SETTINGS if name != "rho" or training.rho}
         log.warning(
-            "%s has %d epochs, batches of %d words and rho = %g, which look adapted to small data: unless you set "
-            "them, %d, %d and %g take their place. To keep them, name %s as the config.",
-            *(folder.name, training.epochs, training.batch_words, training.rho),
-            *(default.epochs, default.batch_words, rho, path),
+            "%s has %s, which look adapted to small data: unless you set them, %s take their place. To keep them, name "
+            "%s as the config.",
+            folder.name,
+            ", ".join(f"{name} = {getattr(training, name):g}" for name in anew),
+            ", ".join(f"{value:g}" for value in anew.values()),
+            path,
         )
-        training = replace(training, epochs=default.epochs, batch_words=default.batch_words, rho=rho)
+        training = replace(training, **anew)
     return replace(settings, training=training)
 
 

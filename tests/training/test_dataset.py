@@ -164,7 +164,9 @@ def test_a_model_of_small_data_does_not_pass_on_its_small_batches(settings, tmp_
         training = load_init_settings(tmp_path).training
         assert (training.epochs, training.batch_words, training.rho) == (10, 2000, expected)
     [message] = caplog.messages
-    assert f"unless you set them, 10, 2000 and {expected:g} take their place. " in message
+    rho = ", rho = 0.03" if expected else ""  # without SAM, only the others change
+    assert f" has epochs = 19, batch_words = 150{rho}, which look adapted to small data: " in message
+    assert f"unless you set them, 10, 2000{', 0.5' if expected else ''} take their place. " in message
     assert message.endswith(f"To keep them, name {tmp_path / 'config.toml'} as the config.")
 
 
