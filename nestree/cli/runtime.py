@@ -160,11 +160,12 @@ class LogHandler(logging.StreamHandler[TextIO]):
     """Shows warnings; without --quiet, also the compilation of kernels; with -v, the whole log."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        is_compilation = record.name == COMPILATION and Commands.verbosity == NORMAL
-        return is_compilation or record.levelno >= logging.WARNING or Commands.verbosity > NORMAL
+        if record.name == COMPILATION:
+            return Commands.verbosity >= NORMAL
+        return record.levelno >= logging.WARNING or Commands.verbosity > NORMAL
 
     def format(self, record: logging.LogRecord) -> str:
-        prefix = "Warning: " if record.levelno >= logging.WARNING else ""
+        prefix = "Warning: " if record.levelno >= logging.WARNING and record.name != COMPILATION else ""
         return (f"{record.name}: " if Commands.verbosity > NORMAL else prefix) + super().format(record)
 
 
