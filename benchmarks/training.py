@@ -439,7 +439,7 @@ class Reporter(Callbacks):
         if now - self.reported > STEP_SECONDS:
             self.reported = now
             progress = f"{step.epoch}/{step.epochs} {100 * step.share:.0f} % F1 {100 * step.best_f1:.1f} "
-            speed = f"{step.sentences_per_second:,.0f}/s {step.seconds_left:.0f} s left"
+            speed = f"{step.sentences_per_second:,.0f}/s {step.seconds_left or math.nan:.0f} s left"
             self.reports.send(("step", progress + speed))
         self.stop_in_time(now)
 

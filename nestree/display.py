@@ -4,7 +4,7 @@ Templates and styles are files of the package, next to the code that uses them; 
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from functools import cache
 from importlib.resources import files
@@ -50,6 +50,13 @@ def escape_markdown(text: str) -> str:
     'a\\\\|b \\\\*c\\\\* \\\\<d>'
     """
     return re.sub(r"([\\`*_|<\[\]~])", r"\\\1", text).replace("\n", " ")
+
+
+def markdown_table(rows: Iterable[Sequence[str]], left_aligned: Sequence[bool]) -> str:
+    """A table in Markdown, its first row the header. `left_aligned`: of each column, whether it is."""
+    head, *body = (list(map(escape_markdown, row)) for row in rows)
+    rules = ["---" if left else "---:" for left in left_aligned]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, rules, *body))
 
 
 def format_probability(probability: float) -> str:

@@ -473,7 +473,7 @@ class Document(AttributeHints):
 
     sentences: tuple[Sentence, ...]
     text: str | None = None
-    id: str | None = None
+    id: str | None = None  # an empty one becomes None
     extra: Mapping[str, Any] = field(default_factory=dict, compare=False)  # extra keys of its file
 
     if TYPE_CHECKING:  # a list becomes a tuple
@@ -486,6 +486,8 @@ class Document(AttributeHints):
     def __post_init__(self) -> None:
         is_list = isinstance(self.sentences, Iterable) and not isinstance(self.sentences, str)
         object.__setattr__(self, "sentences", tuple(self.sentences) if is_list else (self.sentences,))
+        if self.id == "":
+            object.__setattr__(self, "id", None)
         for sentence in self.sentences:
             if not (is_list and isinstance(sentence, Sentence)):
                 raise DataError(

@@ -160,11 +160,12 @@ class LogHandler(logging.StreamHandler[TextIO]):
     """Shows warnings; without --quiet, also the compilation of kernels; with -v, the whole log."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        is_compilation = record.name == COMPILATION and Commands.verbosity == NORMAL
-        return is_compilation or record.levelno >= logging.WARNING or Commands.verbosity > NORMAL
+        if record.name == COMPILATION:
+            return Commands.verbosity >= NORMAL
+        return record.levelno >= logging.WARNING or Commands.verbosity > NORMAL
 
     def format(self, record: logging.LogRecord) -> str:
-        prefix = "Warning: " if record.levelno >= logging.WARNING else ""
+        prefix = "Warning: " if record.levelno >= logging.WARNING and record.name != COMPILATION else ""
         return (f"{record.name}: " if Commands.verbosity > NORMAL else prefix) + super().format(record)
 
 
@@ -516,24 +517,23 @@ class TrainingProgress(ProgressDisplay):
 
     def __init__(self) -> None:
         super().__init__(delay=0)
-        self.seconds_left = 0.0
+        self.time_left = ""
 
     def note(self, text: str, updates: int) -> None:
         self.print_line(text)
 
     def step(self, step: "Step") -> None:
-        self.seconds_left = step.seconds_left
+        self.time_left = "" if step.seconds_left is None else f"{format_duration(step.seconds_left)} left"
         f1 = f"  F1 {100 * step.best_f1:.2f}" if step.best_f1 else ""
         rate = f"{step.sentences_per_second:,.0f} sentences/s"
         losses = "  ".join(f"{name} {value:.3f}" for name, value in step.losses.items())
-        postfix = f"{losses}{f1}  {rate}  {format_duration(step.seconds_left)} left"
-        self.show(step.share, f"epoch {step.epoch}/{step.epochs}", postfix)
+        self.show(step.share, f"epoch {step.epoch}/{step.epochs}", f"{losses}{f1}  {rate}  {self.time_left}".rstrip())
 
     def epoch(self, end: "EpochEnd") -> None:
         if end.epoch != 1 and end.epoch % math.ceil(end.epochs / MAX_EPOCH_LINES):
             return
         losses = "  ".join(f"{name} {value:.3f}" for name, value in end.losses.items())
-        left = f"  at most {format_duration(self.seconds_left)} left" if end.epoch < end.epochs else ""
+        left = f"  at most {self.time_left}" if self.time_left and end.epoch < end.epochs else ""
         self.print_line(
             f"epoch {end.epoch:>{len(str(end.epochs))}}/{end.epochs}  {losses}  dev P "
             f"{100 * end.precision:.2f} R {100 * end.recall:.2f} F1 {100 * end.f1:.2f}  "

@@ -23,6 +23,7 @@ from nestree.cli.runtime import (
     print_line,
     reading_progress,
 )
+from nestree.display import markdown_table
 from nestree.errors import InputError, plural
 
 if TYPE_CHECKING:
@@ -221,7 +222,9 @@ def run_training(settings: "Settings", origin: dict[str, Any], run: RunOptions, 
     teachers = load_teachers(origin["distill"], run.device) if "distill" in origin else []
     context = max(s.encoder.context for s in (settings, *(teacher.settings for teacher in teachers)))
     seed, crossing = settings.training.seed, settings.training.crossing
-    corpus = training.make_corpus(parts["train"], parts.get("dev"), seed=seed, crossing_gold=crossing, context=context)
+    corpus = training.make_corpus(
+        parts["train"], parts.get("dev"), parts.get("test"), seed=seed, crossing_gold=crossing, context=context
+    )
     if teachers:
         corpus, options["teachers"] = add_unlabelled(origin["distill"], reading, corpus, teachers, seed, context)
     if not run.resume and run.config in (None, "default") and not run.is_set("batch_words"):
@@ -414,11 +417,9 @@ def experiment(
 
 def print_rows(rows: Sequence[Sequence[str]], format: TableFormat) -> None:
     """Print a table whose first row is the header."""
-    header, *body = rows
     if format == "markdown":
-        for row in (header, ["---"] * len(header), *body):
-            typer.echo(f"| {' | '.join(row)} |")
+        typer.echo(markdown_table(rows, [True] * len(rows[0])))
     else:
-        widths = [max(len(row[column]) for row in rows) for column in range(len(header))]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         for row in rows:
             typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

@@ -1,10 +1,14 @@
 """The process: uvicorn, signals and loading."""
 
+import asyncio
+import errno
 import logging
 import signal
 import socket
+import time
 from collections.abc import Callable
 from types import FrameType
+from typing import Any
 
 import uvicorn
 
@@ -12,6 +16,8 @@ from nestree.errors import InputError
 from nestree.pipeline import Pipeline
 from nestree.serve.app import Service, create_app
 from nestree.serve.options import ServeOptions
+
+WARN_EVERY = 10.0  # seconds between warnings that no more connections can be accepted
 
 
 def run(
@@ -60,6 +66,22 @@ class Server(uvicorn.Server):
     """Accepts no more requests once a signal asks it to end."""
 
     service: Service
+    warned_at = -WARN_EVERY  # by time.monotonic()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        asyncio.get_running_loop().set_exception_handler(self.handle_exception)
+        await super().startup(sockets)
+
+    def handle_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """asyncio would log a traceback for each try to accept a connection while no file can be opened."""
+        error = context.get("exception")
+        if not isinstance(error, OSError) or error.errno not in (errno.EMFILE, errno.ENFILE):
+            loop.default_exception_handler(context)
+        elif time.monotonic() - self.warned_at >= WARN_EVERY:
+            self.warned_at = time.monotonic()
+            logging.getLogger(__name__).warning(
+                "%s: new connections wait until others end. Raise the limit of the process (ulimit -n).", error.strerror
+            )
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if self.service.queue.draining and sig == signal.SIGINT:  # uvicorn cancels all requests, and would log each

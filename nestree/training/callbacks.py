@@ -20,7 +20,7 @@ class Step:
     losses: Mapping[str, float]  # per gold mention, mean over this epoch so far; "loss" is what is minimized
     best_f1: float  # on dev
     sentences_per_second: float
-    seconds_left: float  # if training does not stop early
+    seconds_left: float | None  # if training does not stop early; None: unknown, as the first step compiles kernels
 
 
 @dataclass(frozen=True)
@@ -65,10 +65,10 @@ class ProgressBar(Callbacks):
         self.bar.close()
 
     def step(self, step: Step) -> None:
-        loss, left = step.losses["loss"], format_duration(step.seconds_left)
+        loss, f1 = step.losses["loss"], 100 * step.best_f1
+        left = "" if step.seconds_left is None else f"  {format_duration(step.seconds_left)} left"
         self.bar.set_description_str(
-            f"epoch {step.epoch}/{step.epochs}  loss {loss:.3f}  best dev F1 {100 * step.best_f1:.2f}  {left} left",
-            refresh=False,
+            f"epoch {step.epoch}/{step.epochs}  loss {loss:.3f}  best dev F1 {f1:.2f}{left}", refresh=False
         )
         self.bar.n = round(100 * step.share)
         self.bar.update(0)

@@ -40,6 +40,11 @@ class Corpus:
     labels: tuple[str, ...]  # of the training data, the most frequent first
     notes: tuple[str, ...] = ()  # sentences for the user
     passes: int = 1  # over the training data in an epoch
+    originals: tuple[Sentence, ...] = ()  # what is annotated, if `train` has copies of it, or texts, for distillation
+
+    @property
+    def annotated(self) -> tuple[Sentence, ...]:
+        return self.originals or self.train
 
     @property
     def fingerprint(self) -> str:
@@ -56,6 +61,7 @@ class Corpus:
 def make_corpus(
     train: Sequence[Document],
     dev: Sequence[Document] | None,
+    test: Sequence[Document] | None = None,
     *,
     seed: int,
     crossing_gold: str = "skip",
@@ -63,7 +69,8 @@ def make_corpus(
 ) -> Corpus:
     """The sentences of documents; without `dev`, a part of `train` becomes the dev data.
 
-    `crossing_gold` and `context` are the settings training.crossing and encoder.context.
+    `test` is only compared with the training data. `crossing_gold` and `context` are the settings training.crossing and
+    encoder.context.
     """
     notes = []
     train = with_context(merge_answers(train), context)
@@ -87,8 +94,10 @@ def make_corpus(
         )
     if not dev_labels:
         raise TrainingError("the dev data has no entities, so no epoch can be chosen by it. Give other data.")
-    if unseen := sorted(dev_labels - set(counts)):
-        notes.append(f"labels in dev that the training data lacks: {', '.join(unseen)}.")
+    test_labels = {entity.label for document in test or () for s in document.sentences for entity in s.entities}
+    for part, names in {"dev": dev_labels, "test": test_labels}.items():
+        if unseen := sorted(names - set(counts)):
+            notes.append(f"labels in {part} that the training data lacks: {', '.join(unseen)}.")
     if partial := sum(not sentence.complete for sentence in dev_sentences):
         notes.append(
             f"{partial:,} of {len(dev_sentences):,} dev sentences are not completely annotated: entities that lack "
@@ -250,10 +259,15 @@ def adapt_to_small_data(settings: Settings, corpus: Corpus, epochs: int | None =
         return settings, corpus
     rho = min(training.rho, max_rho(batch_words))
     lower_rho = f"; rho = {rho} instead of {training.rho}" if rho < training.rho else ""
-    updates = epochs * passes * math.ceil(words / batch_words / training.gradient_accumulation)
+    lengths = [len(sentence.words) for sentence in corpus.train]
+    updates = sum(
+        math.ceil(len(epoch_batches(lengths, batch_words, training.seed, k, passes)) / training.gradient_accumulation)
+        for k in range(1, epochs + 1)
+    )
     of_passes = f" of {passes} passes over the data" if passes > 1 else ""
+    distilled = " with copies and texts" if corpus.originals else ""
     note = (
-        f"small training set ({words:,} words): about {plural(updates, 'update')}, in {plural(epochs, 'epoch')}"
+        f"small training set ({words:,} words{distilled}): {plural(updates, 'update')}, in {plural(epochs, 'epoch')}"
         f"{of_passes} with batches of {batch_words} words instead of {training.epochs} with {training.batch_words}"
         f"{lower_rho}. To decide yourself, set training.batch_words."
     )
@@ -268,14 +282,16 @@ def load_init_settings(folder: Path) -> Settings:
     training = settings.training
     adapted = MIN_BATCH_WORDS <= training.batch_words <= SMALL_DATA_BATCH_WORDS
     if adapted and training.rho <= max_rho(training.batch_words):
-        rho = default.rho if training.rho else 0.0
+        anew = {name: getattr(default, name) for name in ADAPTED_SETTINGS if name != "rho" or training.rho}
         log.warning(
-            "%s has %d epochs, batches of %d words and rho = %g, which look adapted to small data: unless you set "
-            "them, %d, %d and %g take their place. To keep them, name %s as the config.",
-            *(folder.name, training.epochs, training.batch_words, training.rho),
-            *(default.epochs, default.batch_words, rho, path),
+            "%s has %s, which look adapted to small data: unless you set them, %s take their place. To keep them, name "
+            "%s as the config.",
+            folder.name,
+            ", ".join(f"{name} = {getattr(training, name):g}" for name in anew),
+            ", ".join(f"{value:g}" for value in anew.values()),
+            path,
         )
-        training = replace(training, epochs=default.epochs, batch_words=default.batch_words, rho=rho)
+        training = replace(training, **anew)
     return replace(settings, training=training)
 
 
@@ -353,6 +369,12 @@ def batches(lengths: Sequence[int], words: int, seed: int, epoch: int) -> list[l
     batches = [sorted(batch, key=lambda k: (lengths[k], k)) for batch in batches if batch]
     rng.shuffle(batches)
     return batches
+
+
+def epoch_batches(lengths: Sequence[int], words: int, seed: int, epoch: int, passes: int) -> list[list[int]]:
+    """The batches of an epoch of several passes over the data."""
+    numbers = range((epoch - 1) * passes + 1, epoch * passes + 1)
+    return [batch for number in numbers for batch in batches(lengths, words, seed, number)]
 
 
 def microbatches(batch: Sequence[int], lengths: Sequence[int], count: int) -> list[list[int]]:

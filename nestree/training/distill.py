@@ -196,7 +196,7 @@ def make_teachers(
     ]
     students, originals, has_soft_targets = zip(*forms, strict=True)
     labels = teachers[0].labels
-    combined = replace(corpus, train=students, labels=labels, notes=tuple(notes))
+    combined = replace(corpus, train=students, labels=labels, notes=tuple(notes), originals=corpus.train)
     if hard:
         return combined, None
     mentions = sum(len({e.span for e in s.entities}) for s in corpus.train)

@@ -26,7 +26,7 @@ from nestree.model import Recognizer
 from nestree.pipeline import PredictOptions, predict
 from nestree.temperature import best_decoder
 from nestree.training.callbacks import Callbacks, EpochEnd, Step
-from nestree.training.dataset import Corpus, batches
+from nestree.training.dataset import Corpus, epoch_batches
 from nestree.training.optimizer import CLIP_NORM, lr_schedule, set_lr
 from nestree.training.run_dir import Progress, RunDir
 from nestree.training.step import GradientStep, Update
@@ -130,13 +130,8 @@ def train_epoch(run: Run) -> bool:
     """The remaining updates of this epoch; False: it was stopped before its end."""
     progress, settings = run.progress, run.settings.training
     size = settings.gradient_accumulation
-    first_pass = (progress.epoch - 1) * progress.passes + 1
-    epoch_batches = [
-        batch
-        for number in range(first_pass, first_pass + progress.passes)
-        for batch in batches(run.step.lengths, settings.batch_words, settings.seed, number)
-    ]
-    updates = [epoch_batches[k : k + size] for k in range(0, len(epoch_batches), size)]
+    parts = epoch_batches(run.step.lengths, settings.batch_words, settings.seed, progress.epoch, progress.passes)
+    updates = [parts[k : k + size] for k in range(0, len(parts), size)]
     run.model.train()
     if progress.update == 0:
         progress.microbatches = max(1, progress.microbatches // 2)  # there may be more memory than before
@@ -216,12 +211,15 @@ def report_step(run: Run, share: float) -> None:
     """Report the progress when `share` of the epoch is done."""
     progress, epochs = run.progress, run.settings.training.epochs
     epochs_left, sentences = epochs - progress.epoch + 1, progress.passes * len(run.corpus.train)
-    seconds_per_epoch = progress.epoch_seconds / share
     run.first_step = run.first_step or (progress.epoch, progress.epoch_seconds, share)
     first_epoch, seconds, done = run.first_step
     compiling = progress.epoch == first_epoch
-    if compiling and done < share:  # the first step may have compiled kernels
+    if not compiling:
+        seconds = done = 0.0
+    seconds_left = None
+    if done < share:  # the first step may have compiled kernels
         seconds_per_epoch = (progress.epoch_seconds - seconds) / (share - done)
+        seconds_left = seconds_per_epoch * (epochs_left - share) + run.dev_seconds * epochs_left
     step = Step(
         epoch=progress.epoch,
         epochs=epochs,
@@ -229,14 +227,14 @@ def report_step(run: Run, share: float) -> None:
         losses=progress.losses_per_mention,
         best_f1=max(0.0, progress.best_f1),
         sentences_per_second=share * sentences / max(progress.epoch_seconds, 1e-9),
-        seconds_left=seconds_per_epoch * (epochs_left - share) + run.dev_seconds * epochs_left,
+        seconds_left=seconds_left,
     )
     for callback in run.callbacks:
         callback.step(step)
     cuda = run.accelerator.device.type == "cuda"
     estimate_after = CUDA_ESTIMATE_AFTER if compiling and cuda else ESTIMATE_AFTER
-    if progress.epoch_seconds >= estimate_after and not (compiling and done == share):
-        report_estimate(run, step.seconds_left, epochs_left)
+    if seconds_left is not None and progress.epoch_seconds >= estimate_after:
+        report_estimate(run, seconds_left, epochs_left)
 
 
 def report_estimate(run: Run, seconds: float, epochs: int) -> None:

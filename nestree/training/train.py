@@ -112,6 +112,7 @@ def train(
     corpus = make_corpus(
         documents["train"],
         documents.get("dev"),
+        documents.get("test"),
         seed=chosen.training.seed,
         crossing_gold=chosen.training.crossing,
         context=chosen.encoder.context,
@@ -356,7 +357,7 @@ def start_run(run: Run) -> None:
             f"decoding.head_prior_weight is {decoding.head_prior_weight:g}. To use it, set decoding.method to "
             '"viterbi" or "mbr" and decoding.head_prior_weight to 2.'
         )
-    labels = [{(e.span, e.label) for e in s.entities} for s in run.corpus.train]
+    labels = [{(e.span, e.label) for e in s.entities} for s in run.corpus.annotated]
     several = sum(len(pairs) - len({span for span, _ in pairs}) for pairs in labels)
     if several and settings.loss.label == "softmax" and settings.model.labeling != "none":
         run.step.notify(
@@ -369,7 +370,7 @@ def start_run(run: Run) -> None:
 def note_unused_heads(run: Run) -> None:
     """Tell the user if loss.gold_heads has nothing to learn from, or if annotated heads contradict each other."""
     count, latent = 0, []
-    for sentence in run.corpus.train:
+    for sentence in run.corpus.annotated:
         if with_head := [entity for entity in sentence.entities if entity.head is not None]:
             gold = run.model.collator.sentence_gold(sentence)
             headless = gold.spans[gold.heads < 0].tolist()
@@ -416,7 +417,7 @@ def finish_run(run: Run, about: Mapping[str, str], test: Sequence[Document] | No
         evaluations["test"] = evaluate_distributed(run, model.sentences_with_context(test), scored=True)
         if run.is_main:
             warn_disjoint_labels(evaluations["test"])
-    statistics = {"train": count_statistics(run.corpus.train), "dev": count_statistics(run.corpus.dev)}
+    statistics = {"train": count_statistics(run.corpus.annotated), "dev": count_statistics(run.corpus.dev)}
     training = f"This is epoch {best} of {done}, the best on dev; training took {progress.seconds:,.0f} seconds."
     card = Card(run.settings, model.labels, about, statistics, evaluations, training)
     result = TrainResult(folder, done, best, progress.seconds, progress.finished, evaluations, card)

@@ -128,7 +128,7 @@ def test_quiet_and_verbose_before_and_after_the_name_of_the_command(tmp_path):
 def test_compilation_is_announced_without_a_terminal(monkeypatch, capsys, verbosity, said):
     monkeypatch.setattr(runtime.Commands, "verbosity", verbosity)
     with runtime.show_log():
-        logging.getLogger("nestree.treecrf.numba_kernels.simd").info("compiling")
+        logging.getLogger("nestree.treecrf.numba_kernels.simd").warning("compiling")
     assert capsys.readouterr().err == said
 
 

@@ -63,7 +63,8 @@ def test_training_says_what_it_does_and_prediction_agrees(place, tmp_path):
     said = (place / "said.txt").read_text().splitlines()
     epochs = [line for line in said if line.startswith("epoch ")]
     assert len(epochs) == 25
-    assert all(part in epochs[0] for part in ("joint ", " dev P ", "at most "))
+    assert all(part in epochs[1] for part in ("joint ", " dev P ", "at most "))
+    assert "at most" not in epochs[0]  # one update, which may have compiled kernels
     ends = [line.split()[0] for line in said if line.startswith(("best epoch", "test", "Try it"))]
     assert ends == ["best", "test:", "Try"]
     out, model = tmp_path / "p.jsonl", place / "model"

@@ -333,6 +333,7 @@ def test_labels_have_the_descriptions_of_the_card(model):
 
 def test_read_write_and_evaluate(ner, tmp_path, caplog):
     document = ner(TEXT)
+    caplog.clear()  # kernels may have been compiled
     nestree.write(document, tmp_path / "a.jsonl")
     assert not caplog.messages
     nestree.write([document], tmp_path / "b.conll", "columns")

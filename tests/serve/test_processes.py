@@ -4,6 +4,7 @@ import http.client
 import json
 import os
 import re
+import resource
 import shutil
 import signal
 import socket
@@ -133,6 +134,19 @@ def test_broken_clients_get_4xx_and_the_next_is_served(server: Process, expected
     assert server.process.poll() is None
     assert "Traceback" not in server.log.read_text()
     assert "mayor" not in server.log.read_text()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux changes the limits of another process")
+def test_clients_that_use_up_the_file_descriptors_wait(tiny_model: Path, tmp_path: Path):
+    with running(tiny_model, tmp_path / "log") as server:
+        resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (100, 100))
+        connections = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(150)]
+        until(lambda: "Too many open files: new connections wait" in server.log.read_text())
+        for connection in connections:
+            connection.close()
+        assert server.entities(TEXTS[0])[0] == 200
+        assert server.log.read_text().count("Too many open files") < 10  # each try, hundreds a second, had one
+        assert "Traceback" not in server.log.read_text()
 
 
 def test_sigterm_does_not_wait_for_a_body_that_never_arrives(tiny_model: Path, tmp_path: Path):

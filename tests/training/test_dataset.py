@@ -79,9 +79,9 @@ def test_long_sentences_are_cut_between_entities():
 
 def test_labels_of_training_data_by_frequency():
     b, z = (Sentence(WORDS, [Entity(0, 1, label)]) for label in "BZ")
-    data = make_corpus(documents(GOOD, b), documents(z), seed=1)
+    data = make_corpus(documents(GOOD, b), documents(z), documents(b, z), seed=1)
     assert data.labels == ("B", "A")
-    assert data.notes == ("labels in dev that the training data lacks: Z.",)
+    assert data.notes == tuple(f"labels in {part} that the training data lacks: Z." for part in ("dev", "test"))
 
 
 @pytest.mark.parametrize(("train", "dev", "name"), [((), (GOOD,), "training"), ((GOOD,), (), "dev")])
@@ -131,7 +131,7 @@ def test_small_data_gets_smaller_batches_and_more_epochs(settings):
     assert adapted.training.batch_words == 150
     assert (adapted.training.epochs, data.passes) == (19, 12)  # 225 passes, an evaluation after every twelfth
     assert data.notes[-1].startswith(
-        "small training set (200 words): about 456 updates, in 19 epochs of 12 passes over the data with batches of "
+        "small training set (200 words): 456 updates, in 19 epochs of 12 passes over the data with batches of "
         "150 words instead of 10 with 800; rho = 0.03 instead of 0.5. To decide"
     )
     assert adapted.training.rho == 0.03
@@ -164,7 +164,9 @@ def test_a_model_of_small_data_does_not_pass_on_its_small_batches(settings, tmp_
         training = load_init_settings(tmp_path).training
         assert (training.epochs, training.batch_words, training.rho) == (10, 2000, expected)
     [message] = caplog.messages
-    assert f"unless you set them, 10, 2000 and {expected:g} take their place. " in message
+    rho = ", rho = 0.03" if expected else ""  # without SAM, only the others change
+    assert f" has epochs = 19, batch_words = 150{rho}, which look adapted to small data: " in message
+    assert f"unless you set them, 10, 2000{', 0.5' if expected else ''} take their place. " in message
     assert message.endswith(f"To keep them, name {tmp_path / 'config.toml'} as the config.")
 
 

@@ -164,6 +164,7 @@ def test_a_student_finds_in_texts_what_its_teacher_finds_there(tiny_encoder, mas
     short = ["training.epochs=20", "training.batch_words=60"]
     settings = tiny.settings("default", f"encoder.path={tiny_encoder}", *short)
     result = training.fit(settings, corpus, tmp_path / "student", device="cpu", teachers=given)
+    assert f"- train: 1 sentences, {len(EIGHT[0].entities)} entities" in (result.folder / "README.md").read_text()
     student = checkpoint.load(result.folder)
     expected = predict(master, tiny.SENTENCES)
     assert sum(len(sentence.entities) for sentence in expected) > 15

@@ -206,7 +206,8 @@ def test_the_command_shows_the_table(data, stubs, tmp_path):
     head, row = (re.split("  +", line) for line in nestree(*arguments).stdout.splitlines())
     shown = dict(zip(head, row, strict=True))
     assert (shown["recipe"], shown["seeds"], shown["test F1"]) == ("default", "2", "70.00 ± 14.14")
-    assert "| toy | default | 2 |" in nestree(*arguments, "--format", "markdown").stdout
+    arguments[3] = f"to|y={data}"
+    assert r"| to\|y | default | 2 |" in nestree(*arguments, "--format", "markdown").stdout
 
 
 def test_there_is_no_table_if_every_run_failed(data, stubs, tmp_path):

@@ -103,7 +103,7 @@ def continues(record: Record, last: Record) -> bool:
     """Whether this line belongs to the document of the last one."""
     if record.get("continues") is not None:
         return bool(record["continues"])
-    return record.get("doc_id") is not None and record["doc_id"] == last.get("doc_id")
+    return record.get("doc_id") not in (None, "") and record["doc_id"] == last.get("doc_id")
 
 
 def to_document(group: list[tuple[Sentence, Record]]) -> Document:

@@ -70,7 +70,7 @@ def read_research_json(
             if extra_keys := record.keys() - KNOWN_KEYS - NOT_READ.keys():
                 report.note("extra keys of records not read", times=len(extra_keys))
             id = common.optional_str(first_value(record, "doc_id", "doc_key"))
-            if group and (id is None or id != group_id or "sentences" in record):
+            if group and (not id or id != group_id or "sentences" in record):
                 yield Document(tuple(group), None, group_id)
                 group = []
             group_id = id

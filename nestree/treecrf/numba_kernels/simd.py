@@ -49,7 +49,8 @@ class CompilationLog(event.Listener):
 
     def on_start(self, event_: event.Event) -> None:
         if event_.data["dispatcher"].py_func.__module__.startswith("nestree."):
-            logger.info("compiling kernels: up to a minute, once on this machine")
+            # A warning, as Python hides what is less: the first call would seem to hang.
+            logger.warning("compiling kernels: up to a minute, once on this machine")
             event.unregister("numba:compile", self)
 
     def on_end(self, event_: event.Event) -> None:

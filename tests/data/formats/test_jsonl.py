@@ -26,11 +26,11 @@ def read(tmp_path, *lines, **options):
 
 def test_sentences_with_one_document_id_are_one_document(tmp_path):
     lines = [
-        json.dumps({"tokens": ["a"], "doc_id": id, "sent_id": n} if id else {"words": ["a"]})
-        for n, id in enumerate(["x", "x", None, None, "y", 5])
+        json.dumps({"tokens": ["a"], "doc_id": id, "sent_id": n} if id is not None else {"words": ["a"]})
+        for n, id in enumerate(["x", "x", None, None, "", "", "y", 5])
     ]
     found, _ = read(tmp_path, *lines, "")
-    assert [(d.id, len(d.sentences)) for d in found] == [("x", 2), (None, 1), (None, 1), ("y", 1), ("5", 1)]
+    assert [(d.id, len(d.sentences)) for d in found] == [("x", 2), *[(None, 1)] * 4, ("y", 1), ("5", 1)]
     assert found[0].sentences[1].id == "1"
 
 

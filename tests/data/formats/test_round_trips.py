@@ -114,6 +114,16 @@ def test_the_table_is_true(tmp_path, name, part):
     assert counted == (part in LOST[name])
 
 
+@pytest.mark.parametrize("name", WRITABLE)
+def test_an_empty_id_is_no_id(tmp_path, name):
+    document = PARTS["nested entities"].given[0]
+    (empty, counts), (none, expected) = (
+        there_and_back([replace(document, id=id)] * 2, name, tmp_path) for id in ("", None)
+    )
+    assert [d.id for d in empty] == [d.id for d in none]
+    assert counts.counts == expected.counts
+
+
 def everything() -> list[Document]:
     """Two documents with all parts, their words between spaces and their sentences on lines."""
     entities = Entity(0, 3, "PER", head=0, score=0.5, extra={"k": "v"}), Entity(2, 3, "GPE", extra={"k": "w"})

@@ -117,6 +117,8 @@ def test_csv_has_a_row_for_each_entity_and_is_read_with_its_texts(tmp_path):
     assert "documents joined: csv cannot tell apart those of one id" not in report.counts
     report = write([document, document], tmp_path / "b.csv")
     assert report.counts["documents joined: csv cannot tell apart those of one id"] == 1
+    write([Document([Sentence(["no"])], id="d")], tmp_path / "header.csv")  # no row
+    assert list(nestree.read(tmp_path / "header.csv")) == []
 
 
 def test_the_head_of_a_table_may_be_a_text(tmp_path):
