@@ -9,7 +9,7 @@ import torch
 
 from nestree.config import Settings
 from nestree.decoding import UNIT_TEMPERATURES, DecodedBatch, decode_batch, mbr_kernels, predictions
-from nestree.decoding.constraints import Constraints, KnownSpan, apply_constraints
+from nestree.decoding.constraints import Constraints, SpanConstraint, apply_constraints
 from nestree.decoding.mbr import torch_search
 from nestree.errors import DataError, PotentialsError
 from nestree.types import Entity, crossing_pairs
@@ -139,7 +139,7 @@ def test_an_entity_that_its_threshold_excludes_displaces_no_other():
 def test_known_spans_keep_their_labels_whatever_the_thresholds(variant, change):
     settings = settings_of(variant).with_overrides([f"decoding.{change}"])
     scores = random_scores(SENTENCES[4:], settings, seed=5, std=1.5)
-    known = Constraints([[KnownSpan(0, 2, "B"), KnownSpan(3, 5)]], [[]])
+    known = Constraints([[SpanConstraint(0, 2, "B"), SpanConstraint(3, 5)]], [[]])
     constrained = apply_constraints(scores, known, settings, LABELS)
     for thresholds in ([math.inf] * 3, [math.inf, 0.9, math.inf]):
         (found,) = predictions(decode_batch(constrained, settings, thresholds=thresholds, scored=True), LABELS, 1)
