@@ -121,19 +121,6 @@ def test_kernels_find_what_the_tensor_operations_find(label, thresholds, std):
     torch.testing.assert_close(in_tree[trees.spans[..., 0] >= 0], expected[3][trees.spans[..., 0] >= 0])
 
 
-def test_an_entity_that_its_threshold_excludes_displaces_no_other():
-    settings = marginal_settings("default", 0.1)
-    scores = random_scores(SENTENCES, settings, seed=8, std=1.5)
-
-    def spans_of_a(thresholds):
-        rows = decode_batch(scores, settings, thresholds=thresholds).entities.tolist()
-        return {(b, i, j) for b, i, j, label, _ in rows if LABELS[label] == "A"}
-
-    every, wanted = spans_of_a(None), spans_of_a([0.1, math.inf, math.inf])
-    assert wanted - every == {(3, 1, 3)}
-    assert wanted > every
-
-
 @pytest.mark.parametrize("change", ["method=mbr", "threshold=0"])  # 0: with the recipe's own method
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_known_spans_keep_their_labels_whatever_the_thresholds(variant, change):
