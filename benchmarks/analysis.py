@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def score_model(model: Recognizer, sentences: Sequence[Sentence], analyze: bool) -> tuple[Row, list[Sentence]]:
-    """Scores in per cent, and the sentences with predicted entities; `analyze` adds errors and counts by sentence."""
+    """Scores in per cent, and the sentences with predicted entities; `analyze` adds errors and calibration."""
     started = time.perf_counter()
     predicted = predict(model, sentences, options=PredictOptions(scored=True))
     seconds = time.perf_counter() - started
@@ -71,7 +71,6 @@ def score_model(model: Recognizer, sentences: Sequence[Sentence], analyze: bool)
         print(f"F1 is {row['f1']:.2f}, and {own:.2f} in smaller batches: is a kernel wrong?", file=sys.stderr)
     if analyze:
         row["analysis"] = analyze_errors(evaluation)
-        row["by_sentence"] = count_by_sentence(sentences, predicted)
     return row, predicted
 
 

@@ -45,23 +45,7 @@ from nestree.pipeline import Pipeline, bf16_weights, map_threaded, predict
 from nestree.types import Sentence
 
 SPANCAT = Path(__file__).with_name("spacy_spancat.py")
-STARTUP = """
-import json, time
-clock = time.perf_counter
-times = [clock()]
-import nestree
-times.append(clock())
-ner = nestree.load({model!r}, device="cpu")
-times.append(clock())
-for text in ("Ann lives in Lisbon.", "Bob lives in Porto."):
-    ner(text)
-    times.append(clock())
-names = "import_seconds", "load_seconds", "first_text_seconds", "second_text_seconds"
-resident = int(open("/proc/self/status").read().split("VmRSS:")[1].split()[0]) / 1024
-seconds = dict(zip(names, (b - a for a, b in zip(times, times[1:]))))
-print(json.dumps(seconds | {{"resident_mb": resident}}))
-"""
-LATENCY = """
+START_UP = """
 import json, os, time
 if hasattr(os, "sched_setaffinity"):
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:{cores}])
@@ -87,9 +71,10 @@ for name, seconds in zip(("call", "call_cpu"), zip(*calls)):
     ordered = sorted(seconds)
     for percent in (50, 99):
         result[f"{{name}}_p{{percent}}_ms"] = 1000 * ordered[len(ordered) * percent // 100]
+result["resident_mb"] = int(open("/proc/self/status").read().split("VmRSS:")[1].split()[0]) / 1024
 print(json.dumps(result))
 """
-LATENCY_CALLS = 300
+CALLS = 300  # of a new process
 WORDS_PER_CORE = 8_000  # at least: the data is read several times where there are many cores
 
 
@@ -244,10 +229,7 @@ def measure_words(options: argparse.Namespace, device: torch.device) -> Row:
     reference = next(row["entities"] for row in rows if row["kernel"] == "float32")
     for row in rows:
         row["equal"] = len(reference & row.pop("entities")) / len(reference)
-    latency = [
-        {"cores": cores, **run_script(LATENCY, options.model, cores=cores, calls=LATENCY_CALLS)}
-        for cores in sorted({min(2, row["cores"]) for row in rows})
-    ]
+    latency = [measure_start_up(options.model, cores) for cores in sorted({min(2, row["cores"]) for row in rows})]
     return {"data": f"{options.data.parent.name}/{options.data.name}", "rows": rows, "latency": latency}
 
 
@@ -357,7 +339,7 @@ def measure_texts(options: argparse.Namespace, device: torch.device) -> Row:
         "characters": sum(map(len, texts)),
         "words": words,
         "rows": rows,
-        "startup": measure_startup(options.model),
+        "startup": measure_start_up(options.model, threads),
     }
 
 
@@ -426,18 +408,13 @@ def summarize_turns(turns: Sequence[Row], words: int) -> Row:
     return {**speeds, "other_cores": others, "turns": len(quiet), "of": len(turns)}
 
 
-def measure_startup(model: Path | None, rounds: int = 3) -> Row:
-    """Seconds until a new process can read, and its memory, with compiled kernels in the cache; medians."""
-    rows = [run_script(STARTUP, model) for _ in range(rounds + 1)][1:]
-    return {name: statistics.median(row[name] for row in rows) for name in rows[0]}
-
-
-def run_script(script: str, model: Path | None, **values: int) -> Row:
-    """What a script prints in a new process, which may cache the bytecode of modules, as an installed package does."""
-    code = script.format(model=None if model is None else str(model), **values)
+def measure_start_up(model: Path | None, cores: int) -> Row:
+    """Seconds until a new process can predict, its memory, and milliseconds of CALLS further calls."""
+    code = START_UP.format(model=None if model is None else str(model), cores=cores, calls=CALLS)
+    # It may cache the bytecode of modules, as an installed package does.
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": ""}
-    result: Row = json.loads(subprocess.check_output([sys.executable, "-c", code], text=True, env=environment))
-    return result
+    output = subprocess.check_output([sys.executable, "-c", code], text=True, env=environment)
+    return {"cores": cores, **json.loads(output)}
 
 
 if __name__ == "__main__":

@@ -20,27 +20,23 @@ A decision is an entity of a sentence to be annotated that is gold or predicted,
 deletes or adds it; or the answer to a question about a span. Words read are those of all sentences that are shown.
 
 Simulations run side by side in processes. Each round of each is a row of the output file, which is written as rows
-arrive. `--resume FILE` goes on with the simulations of a former output. After `--seconds`, what still runs is ended.
+arrive. `--resume FILE` goes on with the simulations of a former output, which Ctrl-C or `timeout` ended.
 """
 
 import argparse
 import json
-import multiprocessing
-import os
 import random
 import shutil
 import sys
 import tempfile
 import time
-import traceback
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 from pathlib import Path
 from typing import Any
 
-import torch
-
+from benchmarks.processes import Send, run_processes
 from benchmarks.tables import interpolate, latest_runs, selection_table
 from benchmarks.timing import Row, provenance, store
 from nestree import acquisition, checkpoint, training
@@ -56,8 +52,6 @@ from nestree.types import Document, Entity, Sentence
 BUDGETS = (4_000, 8_000, 16_000, 32_000, 64_000)
 DEV_WORDS = 4_000
 FIRST_COSTS = {"words": "words", "decisions": "entities"}  # of the first sample, which has no predictions
-POLL_SECONDS = 2.0
-PROGRESS_SECONDS = 15.0
 
 
 @dataclass(frozen=True)
@@ -67,7 +61,6 @@ class Simulation:
     seed: int
     budgets: tuple[int, ...]
     options: argparse.Namespace
-    deadline: float | None  # seconds since 1970
     done: tuple[Row, ...] = ()  # rows of a former run
 
     @property
@@ -88,7 +81,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--budgets", default=",".join(map(str, BUDGETS)), metavar="WORDS,...")
     add("--set", action="append", default=[], metavar="SECTION.KEY=VALUE")
     add("--jobs", type=int, default=12, help="simulations at once")
-    add("--seconds", type=float, help="for everything")
     add("--device", default="auto", help="auto, cpu or cuda")
     add("--commit", help="the commit to record outside a git checkout")
     report = commands.add_parser("report", help="print tables of results")
@@ -99,9 +91,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rows = [row for line in lines for row in json.loads(line)["rows"]]
         print_report(rows)
         return 0
-    deadline = None if options.seconds is None else time.time() + options.seconds
+    started = time.time()
     former = json.loads(options.resume.read_text())["rows"] if options.resume else []
-    simulations = make_simulations(options, deadline, former)
+    simulations = make_simulations(options, former)
     result = {
         "benchmark": "selection",
         **provenance(select_device(options.device).type, options.commit),
@@ -109,14 +101,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "changes": options.set,
         "rows": list(former),
     }
-    errors = run_all(simulations, options.jobs, deadline, result, options.out)
-    print_report(result["rows"])
+    errors: dict[str, str] = {}
+
+    def receive(name: str, row: Row) -> None:
+        if "why" in row:
+            errors[name] = row["why"]
+            return
+        result["rows"].append(row)
+        f1 = f"test F1 {row['f1']:.2f}, {row['seconds']:.0f} s"
+        print(f"{time.time() - started:5.0f} s  {name} {row['words']:,} words: {f1}", file=sys.stderr)
+        store(result, options.out)
+
+    run_processes(run_simulation, {one.name: one for one in simulations}, options.jobs, receive)
+    if result["rows"]:
+        print_report(result["rows"])
     for name, error in errors.items():
         print(f"{name}: {error}")
     return int(bool(errors))
 
 
-def make_simulations(options: argparse.Namespace, deadline: float | None, former: Sequence[Row]) -> list[Simulation]:
+def make_simulations(options: argparse.Namespace, former: Sequence[Row]) -> list[Simulation]:
     budgets = tuple(int(budget) for budget in options.budgets.split(","))
     simulations = []
     for spec in options.simulations:
@@ -124,66 +128,16 @@ def make_simulations(options: argparse.Namespace, deadline: float | None, former
         for seed in map(int, seeds.split(",")):
             key = data, strategy, seed
             done = tuple(row for row in former if (row["data"], row["strategy"], row["seed"]) == key)
-            simulations.append(Simulation(options.data / data, strategy, seed, budgets, options, deadline, done))
+            simulations.append(Simulation(options.data / data, strategy, seed, budgets, options, done))
     return simulations
-
-
-def run_all(
-    simulations: Sequence[Simulation], jobs: int, deadline: float | None, result: Row, out: Path
-) -> dict[str, str]:
-    """Run the simulations in processes, and add their rows to the result; returns the errors by simulation."""
-    context = multiprocessing.get_context("spawn")
-    waiting, running, errors = list(simulations), {}, {}
-    rows = context.Queue()
-    started = printed = time.time()
-    try:
-        while waiting or running:
-            while waiting and len(running) < jobs:
-                one = waiting.pop(0)
-                running[one.name] = context.Process(target=execute, args=(one, rows))
-                running[one.name].start()
-            time.sleep(POLL_SECONDS)
-            ended = [name for name, process in running.items() if not process.is_alive()]
-            new = False
-            while not rows.empty():
-                name, row = rows.get()
-                if isinstance(row, str):
-                    errors[name] = row
-                else:
-                    result["rows"].append(row)
-                    f1 = f"test F1 {row['f1']:.2f}, {row['seconds']:.0f} s"
-                    print(f"{time.time() - started:5.0f} s  {name} {row['words']:,} words: {f1}", file=sys.stderr)
-                new = True
-            for name in ended:
-                process = running.pop(name)
-                if process.exitcode and name not in errors:
-                    errors[name] = f"its process ended with {process.exitcode}"
-            if new:
-                store(result, out)
-            if time.time() - printed > PROGRESS_SECONDS:
-                printed = time.time()
-                print(f"{printed - started:5.0f} s  {len(running)} running, {len(waiting)} waiting", file=sys.stderr)
-            if deadline is not None and time.time() > deadline:
-                print(f"out of time: {', '.join([*running, *(one.name for one in waiting)])}", file=sys.stderr)
-                break
-    finally:
-        for process in running.values():
-            process.kill()
-        store(result, out)
-    return errors
 
 
 # One simulation, in its process
 
 
-def execute(simulation: Simulation, rows: Any) -> None:
-    try:
-        torch.set_num_threads(max(1, (os.cpu_count() or 1) // simulation.options.jobs))
-        for row in simulate(simulation):
-            rows.put((simulation.name, row))
-    except Exception as error:
-        traceback.print_exc()
-        rows.put((simulation.name, f"{type(error).__name__}: {error}"[:300]))
+def run_simulation(simulation: Simulation, send: Send) -> None:
+    for row in simulate(simulation):
+        send(row)
 
 
 def simulate(simulation: Simulation) -> Iterable[Row]:
@@ -212,8 +166,6 @@ def simulate(simulation: Simulation) -> Iterable[Row]:
         if number < len(simulation.done):
             continue
         started = time.time()
-        if simulation.deadline is not None and started > simulation.deadline:
-            return
         folder = Path(tempfile.mkdtemp(prefix="selection-"))
         try:
             init = previous if simulation.strategy == "partial@init" else None
@@ -275,7 +227,8 @@ def train(
     documents = [[Document((s,)) for s in part] for part in ([*whole, *answers.values()], dev)]
     corpus = training.make_corpus(*documents, seed=simulation.seed)
     settings, corpus = training.adapt_to_small_data(settings, corpus)
-    training.fit(settings, corpus, folder, init=init, device=simulation.options.device)
+    if training.fit(settings, corpus, folder, init=init, device=simulation.options.device).evaluation is None:
+        raise InterruptedError("training was stopped")
     return Pipeline(checkpoint.load(folder, select_device(simulation.options.device)))
 
 

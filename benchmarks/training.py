@@ -3,10 +3,10 @@
     python -m benchmarks.training --data DIR --encoder PATH --out FILE genia:default litbank:default:1,2,3
 
 A run is DATA:RECIPE[:SEEDS[:SETTING,SETTING...]]; DIR/DATA holds files called train, dev and test. Each run is a
-process that calls `nestree.training.fit`. The output file is written after each epoch of any run. When the `--budget`
-is nearly spent, runs stop after the current update, and their best epoch so far is scored; with `--keep-models`, they
-can be continued (`--resume`). Test data is scored once, with the best epoch on dev. `nestree experiment` does the same
-for users, without analysis, budget and distillation.
+process that calls `nestree.training.fit`. The output file is written after each epoch of any run. After Ctrl-C or
+SIGTERM, as of `timeout 600 python -m ...`, runs stop after the current update, and their best epoch so far is scored;
+with `--keep-models`, they can be continued (`--resume`). Test data is scored once, with the best epoch on dev.
+`nestree experiment` does the same for users, without analysis and distillation.
 
 With `--teachers` and `--unlabelled`, runs with settings `distill.KEY=VALUE` distil these models:
 
@@ -21,27 +21,24 @@ With `--teachers` and `--unlabelled`, runs with settings `distill.KEY=VALUE` dis
 import argparse
 import importlib
 import math
-import multiprocessing
 import os
 import re
 import shutil
-import signal
 import statistics
 import sys
 import tempfile
 import time
-import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
-from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import torch
 
-from benchmarks.analysis import score_model, score_robustness
+from benchmarks.analysis import count_by_sentence, score_model, score_robustness
+from benchmarks.processes import Send, run_processes
 from benchmarks.tables import format_mean
 from benchmarks.timing import Row, provenance, store, synchronize
 from nestree import checkpoint, training
@@ -59,11 +56,6 @@ from nestree.training.experiment import recipe_name
 from nestree.training.loop import train_epoch
 from nestree.types import Document, Sentence, with_context
 
-POLL_SECONDS = 1.0  # between two checks of the budget
-PROGRESS_SECONDS = 10.0  # between two lines about the running processes
-STEP_SECONDS = 2.0  # between two reports of a process about its updates
-GRACE = 5.0  # seconds before the end of the budget at which running processes are killed
-LEAST_RESERVE = 60.0  # seconds kept for saving, temperatures and scoring, of several runs at once
 PROFILED_STEPS = 16  # that the profiler keeps in memory
 KERNELS = 20  # that are named
 TREE_KERNELS = tuple(
@@ -82,7 +74,6 @@ class Job:
     changes: tuple[str, ...]
     distill: dict[str, float]  # empty: ordinary training
     options: argparse.Namespace  # of the command line
-    deadline: float | None  # seconds since 1970
 
     @property
     def folder(self) -> Path:
@@ -92,30 +83,39 @@ class Job:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = parse_arguments(arguments)
-    deadline = None if options.budget is None else time.time() + options.budget - GRACE
-    jobs = make_jobs(options, deadline)
+    options, started = parse_arguments(arguments), time.time()
+    jobs = make_jobs(options)
     at_once = 1 if options.only_steps else min(options.jobs, len(jobs))
+    rows = {name: {**describe(job), "status": "not begun"} for name, job in jobs.items()}
     result = {
         "benchmark": "training",
         **provenance(select_device(options.device).type, options.commit),
         "side_by_side": at_once,
-        "budget_seconds": options.budget,
-        "rows": [{**describe(job), "status": "waiting"} for job in jobs],
+        "rows": list(rows.values()),
     }
-    run_jobs(jobs, result["rows"], at_once, lambda: store(result, options.out))
+
+    def receive(name: str, report: Row) -> None:
+        row = rows[name]
+        row.update(report)
+        facts = [row["status"], row.get("why", "")]
+        facts += [f"epoch {end['epoch']}, dev F1 {100 * end['f1']:.2f}" for end in report.get("epochs", ())[-1:]]
+        facts += [f"{part} F1 {row[part]['f1']:.2f}" for part in ("dev", "test") if part in report]
+        facts += [f"{report['step']['mean_ms']:.1f} ms a step"] if "step" in report else []
+        print(f"{time.time() - started:6.0f} s  {name}: {' '.join(facts)}", file=sys.stderr, flush=True)
+        store(result, options.out)
+
+    run_processes(run_job, jobs, at_once, receive)
     if options.average:
-        scored = [job for job, row in zip(jobs, result["rows"], strict=True) if "dev" in row]
-        result["rows"].append(average_and_score(scored))
+        result["rows"].append(average_and_score([job for name, job in jobs.items() if "dev" in rows[name]]))
     groups: dict[str, list[float]] = {}
     for row in result["rows"]:
-        if "test" in row:
+        if "test" in row and "average" not in row:
             name = f"{row['data']} {row['recipe']} {' '.join(row['changes'])} {row.get('distill', '')}"
             groups.setdefault(name.strip(), []).append(row["test"]["f1"])
     for name, scores in groups.items():
         print(f"{name}: test F1 {format_mean(scores)}, {len(scores)} seeds")
     print(store(result, options.out))
-    return int(any(row["status"] == "failed" for row in result["rows"]))
+    return int(any(row["status"] == "failed" for row in rows.values()))
 
 
 def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -131,12 +131,11 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--init", type=Path, metavar="DIR", help="a model to start each run from")
     add("--unlabelled", type=Path, nargs="+", default=[], metavar="FILE", help="texts for distillation")
     add("--jobs", type=int, default=1, help="runs at once")
-    add("--budget", type=float, metavar="SECONDS", help="for all runs together")
     add("--steps", type=int, default=0, help="time this many steps after each run")
     add("--only-steps", type=int, metavar="N", help="time N steps of each run, and train no model")
     add("--keep-models", action="store_true", help="without it, only predictions are kept")
     add("--average", action="store_true", help="score the mean of the weights of all runs, too; keeps models")
-    add("--resume", action="store_true", help="continue the runs in --folder that a budget stopped")
+    add("--resume", action="store_true", help="continue runs in --folder that were stopped")
     add("--analyze", "--analyse", action="store_true", help="analyze errors")
     add("--device", default="auto", help="auto, cpu or cuda")
     add("--commit", help="the commit to record outside a git checkout")
@@ -146,10 +145,10 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     return options
 
 
-def make_jobs(options: argparse.Namespace, deadline: float | None) -> list[Job]:
-    """The runs of the command line in their order, seed by seed."""
+def make_jobs(options: argparse.Namespace) -> dict[str, Job]:
+    """The runs of the command line in their order, seed by seed, by name."""
     shared_changes = [*options.set, *([f"encoder.path={options.encoder}"] if options.encoder else [])]
-    jobs: list[Job] = []
+    jobs: dict[str, Job] = {}
     for spec in options.runs:
         data, recipe, seeds, settings = (*spec.split(":", 3), "", "", "")[:4]
         if not recipe:
@@ -162,7 +161,7 @@ def make_jobs(options: argparse.Namespace, deadline: float | None) -> list[Job]:
         for seed in (seeds or "1").split(","):
             name = f"{data}-{recipe_name(recipe)}-{seed}" + (f"-{len(jobs) + 1}" if own else "")
             values = data_folder, recipe, int(seed), (*shared_changes, *changes), distill
-            jobs.append(Job(name, *values, options, deadline))
+            jobs[name] = Job(name, *values, options)
     return jobs
 
 
@@ -175,101 +174,19 @@ def describe(job: Job) -> Row:
     return {**row, "changes": changes, **({"distill": job.distill} if job.distill else {})}
 
 
-# Several runs at once
-
-
-def run_jobs(jobs: Sequence[Job], rows: Sequence[Row], at_once: int, save: Callable[[], object]) -> None:
-    """Execute jobs in processes, and fill in their rows as they report."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["benchmarks.training"])
-    waiting = list(zip(jobs, rows, strict=True))
-    threads = max(1, (os.cpu_count() or 1) // at_once)
-    running: dict[Connection, tuple[Job, Row, Any]] = {}  # by the pipe through which a process reports
-    progress: dict[str, str] = {}
-    started = printed = time.time()
-
-    def log(text: str) -> None:
-        print(f"{time.time() - started:6.0f} s  {text}", file=sys.stderr, flush=True)
-
-    def finish(reports: Connection) -> None:
-        job, row, process = running.pop(reports)
-        process.join()
-        if row["status"] == "running":
-            row.update(status="failed", why=f"its process ended with {process.exitcode}")
-        summary = row.get("why", "")
-        if "test" in row:
-            speed = f"{row['epochs_done']} epochs, {row.get('train_sentences_per_second', 0):,.0f} sentences/s"
-            summary = f"dev F1 {row['dev']['f1']:.2f}, test F1 {row['test']['f1']:.2f}, {speed}"
-        elif "step" in row:
-            summary = f"{row['step']['mean_ms']:.1f} ms a step"
-        log(f"{job.name}: {row['status']} {summary}")
-        save()
-
-    try:
-        while waiting or running:
-            while waiting and len(running) < at_once:
-                job, row = waiting.pop(0)
-                if job.deadline is not None and time.time() > job.deadline:
-                    row["status"] = "not begun: the budget was spent"
-                    continue
-                receiver, sender = context.Pipe(duplex=False)
-                process = context.Process(target=execute, args=(job, threads, sender), name=job.name)
-                process.start()
-                sender.close()
-                row.update(status="running", epochs=[])
-                running[receiver], progress[job.name] = (job, row, process), "starting"
-            for reports in wait(list(running), POLL_SECONDS) if running else ():
-                job, row, _ = running[reports]
-                try:
-                    kind, content = reports.recv()
-                except EOFError:
-                    finish(reports)
-                    continue
-                if kind == "step":
-                    progress[job.name] = content
-                    continue
-                if kind == "epoch":
-                    row["epochs"].append(content)
-                else:
-                    row.update(content)
-                save()
-            for reports, (job, row, process) in [*running.items()]:
-                if job.deadline is not None and time.time() > job.deadline:
-                    process.kill()
-                    row["status"] = "cut off at the end of the budget"
-                    finish(reports)
-            if running and time.time() - printed > PROGRESS_SECONDS:
-                printed = time.time()
-                log(" | ".join(f"{job.name} {progress[job.name]}" for job, _, _ in running.values()))
-    finally:
-        for _, _, process in running.values():
-            process.terminate()
-        for _, _, process in running.values():
-            process.join(10)
-        save()
-
-
 # One run, in its process
 
 
-def execute(job: Job, threads: int, reports: Connection) -> None:
-    """Run a job and send its row, also if it fails. Output goes to a log beside the model."""
-    torch.set_num_threads(threads)
+def run_job(job: Job, send: Send) -> None:
+    """Train and score, or time steps. Output goes to a log beside the model."""
     job.folder.parent.mkdir(parents=True, exist_ok=True)
     log = open(f"{job.folder}.log", "a", buffering=1)  # noqa: SIM115  until the process ends
     os.dup2(log.fileno(), 1)
     os.dup2(log.fileno(), 2)
-    try:
-        if job.options.only_steps:
-            settings, corpus = adapt(job, *load_data(job)[:2])
-            step = measure_steps(settings, corpus, job.options.device, job.options.only_steps)
-            reports.send(("row", {"status": "finished", "step": step}))
-        else:
-            reports.send(("row", train_and_score(job, reports)))
-    except BaseException as error:
-        traceback.print_exc()
-        reports.send(("row", {"status": "failed", "why": f"{type(error).__name__}: {error}"[:300]}))
-        sys.exit(1)
+    if not job.options.only_steps:
+        return train_and_score(job, send)
+    settings, corpus = adapt(job, *load_data(job)[:2])
+    send({"status": "finished", "step": measure_steps(settings, corpus, job.options.device, job.options.only_steps)})
 
 
 def load_data(job: Job, context: int = 0) -> tuple[Settings, Corpus, list[Document]]:
@@ -295,7 +212,7 @@ def adapt(job: Job, settings: Settings, corpus: Corpus) -> tuple[Settings, Corpu
     return training.adapt_to_small_data(settings, corpus, epochs)
 
 
-def train_and_score(job: Job, reports: Connection) -> Row:
+def train_and_score(job: Job, send: Send) -> None:
     """Train, and score the best epoch."""
     options, folder, teachers = job.options, job.folder, None
     started = time.perf_counter()
@@ -306,8 +223,7 @@ def train_and_score(job: Job, reports: Connection) -> Row:
         corpus, teachers = add_unlabelled(job, corpus, recognizers, max(context, settings.encoder.context))
     settings, corpus = adapt(job, settings, corpus)
     prepared = time.perf_counter() - started
-    test_share = sum(len(document.sentences) for document in test) / max(1, len(corpus.dev))
-    reporter = Reporter(reports, job.deadline, 1 + test_share)
+    reporter = Reporter(send)
     result = training.fit(
         settings,
         corpus,
@@ -321,7 +237,7 @@ def train_and_score(job: Job, reports: Connection) -> Row:
     )
     del teachers
     row: Row = {
-        "status": "finished" if result.evaluation else "stopped at the budget",
+        "status": "finished" if result.evaluation else "stopped",
         "why_ended": result.why,
         "settings": settings.to_toml().replace(settings.encoder.path, Path(settings.encoder.path).name),
         "epochs_planned": settings.training.epochs,
@@ -336,18 +252,18 @@ def train_and_score(job: Job, reports: Connection) -> Row:
     if torch.cuda.is_available():
         row["peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
     if not (folder / checkpoint.WEIGHTS).is_file():
-        return {**row, "status": "stopped before the first epoch was done"}
+        return send({**row, "status": "stopped before the first epoch was done"})
     model = checkpoint.load(folder, select_device(options.device))
     if not result.evaluation:
         calibrate(model, settings, corpus.dev)
     row |= score_parts(job, model, corpus.dev, test)
     if not options.keep_models:
         shutil.rmtree(folder)
+    send(row)
     if options.steps and result.evaluation:
-        reports.send(("row", row))  # what is known so far
         del model
-        row["step"] = measure_steps(settings, corpus, options.device, options.steps)
-    return row
+        send({"step": measure_steps(settings, corpus, options.device, options.steps)})
+    return None
 
 
 def score_parts(job: Job, model: Recognizer, dev: Sequence[Sentence], test: Sequence[Document]) -> Row:
@@ -357,6 +273,8 @@ def score_parts(job: Job, model: Recognizer, dev: Sequence[Sentence], test: Sequ
     if test:
         sentences = model.sentences_with_context(test)
         row["test"], predicted = score_model(model, sentences, job.options.analyze)
+        if job.options.analyze:
+            row["test"]["by_sentence"] = count_by_sentence(sentences, predicted)
         left = iter(predicted)
         documents = [replace(d, sentences=tuple(next(left) for _ in d.sentences)) for d in test]
         formats.write(documents, Path(f"{job.folder}.predictions.jsonl.gz"), "jsonl")
@@ -421,41 +339,20 @@ def add_unlabelled(job: Job, corpus: Corpus, teachers: Sequence[Recognizer], con
 
 
 class Reporter(Callbacks):
-    """Callbacks that report to the parent process, and stop training in time to score the best epoch."""
+    """Callbacks that report epochs to the parent process."""
 
-    def __init__(self, reports: Connection, deadline: float | None, scoring: float) -> None:
-        """`scoring`: the time to score dev and test, in multiples of the time for dev."""
-        self.reports, self.deadline, self.scoring = reports, deadline, scoring
+    def __init__(self, send: Send) -> None:
+        self.send = send
         self.epochs: list[Any] = []
         self.notes: list[str] = []
-        self.reported = 0.0
-        self.stopping = False
 
     def note(self, text: str, updates: int) -> None:
         self.notes.append(text[:300])
 
-    def step(self, step: Any) -> None:
-        now = time.time()
-        if now - self.reported > STEP_SECONDS:
-            self.reported = now
-            progress = f"{step.epoch}/{step.epochs} {100 * step.share:.0f} % F1 {100 * step.best_f1:.1f} "
-            speed = f"{step.sentences_per_second:,.0f}/s {step.seconds_left or math.nan:.0f} s left"
-            self.reports.send(("step", progress + speed))
-        self.stop_in_time(now)
-
     def epoch(self, end: Any) -> None:
         self.epochs.append(end)
         print(end, flush=True)
-        self.reports.send(("epoch", {**asdict(end), "losses": dict(end.losses)}))
-        self.stop_in_time(time.time())
-
-    def stop_in_time(self, now: float) -> None:
-        if self.deadline is None or self.stopping:
-            return
-        dev_seconds = self.epochs[-1].dev_seconds if self.epochs else 0.0
-        if now > self.deadline - max(LEAST_RESERVE, 2 * self.scoring * dev_seconds):
-            self.stopping = True
-            signal.raise_signal(signal.SIGTERM)  # training finishes its update, saves and ends
+        self.send({"status": "running", "epochs": [asdict(each) for each in self.epochs]})
 
     def epoch_times(self, sentences: int) -> dict[str, float]:
         """Medians over epochs; without the first, in which kernels are compiled, if there are others."""

@@ -100,7 +100,7 @@ def test_commands_have_these_options(page, tmp_path):
         for line in called.splitlines():
             _, name, *arguments = line.split("\0")[:-1]
             if name == "benchmarks.training":
-                assert training.make_jobs(training.parse_arguments(arguments), None)
+                assert training.make_jobs(training.parse_arguments(arguments))
             elif not name.startswith("benchmarks.") and "Error: " not in block:
                 options = [option for p in program.commands[name].params for option in [*p.opts, *p.secondary_opts]]
                 assert {a for a in arguments if a.startswith("-") and a != "-"} <= {*options}, line

@@ -26,41 +26,29 @@ from nestree.types import Document, Span
 CERTAIN = 1e4  # added to a label score: its sigmoid is 1, and sums stay exact
 
 
-class KnownSpan(NamedTuple):
-    """A span of words that is an entity."""
+class SpanConstraint(NamedTuple):
+    """A span of words that is an entity or, of forbidden ones, is none, or none with this label."""
 
     start: int
     end: int
-    label: str | None = None  # None: whichever is best
+    label: str | None = None  # None: of a known span, whichever is best; of a forbidden one, no entity at all
     head: int | None = None
     characters: Span | None = None  # the span and the head as the user gave them, for messages
     head_characters: Span | None = None
 
-    def shift(self, offset: int) -> "KnownSpan":
+    def shift(self, offset: int) -> "SpanConstraint":
         head = None if self.head is None else self.head + offset
         return self._replace(start=self.start + offset, end=self.end + offset, head=head)
 
 
-class ForbiddenSpan(NamedTuple):
-    """A span of words that is not an entity, or not one with this label."""
-
-    start: int
-    end: int
-    label: str | None = None  # None: no entity at all
-    characters: Span | None = None
-
-    def shift(self, offset: int) -> "ForbiddenSpan":
-        return self._replace(start=self.start + offset, end=self.end + offset)
-
-
-SentenceConstraints = tuple[Sequence[KnownSpan], Sequence[ForbiddenSpan]]
+SentenceConstraints = tuple[Sequence[SpanConstraint], Sequence[SpanConstraint]]  # known, forbidden
 
 
 class Constraints(NamedTuple):
     """The constraints of each sentence of a batch."""
 
-    known: Sequence[Sequence[KnownSpan]]
-    forbidden: Sequence[Sequence[ForbiddenSpan]]
+    known: Sequence[Sequence[SpanConstraint]]
+    forbidden: Sequence[Sequence[SpanConstraint]]
 
     def __bool__(self) -> bool:
         return any(self.known) or any(self.forbidden)
@@ -148,7 +136,7 @@ def align_constraints(
     A forbidden span that is not a span of words is left out: it cannot be predicted anyway.
     """
     sentence_starts = [sentence.start for sentence in document.sentences]
-    aligned: dict[int, tuple[list[KnownSpan], list[ForbiddenSpan]]] = {}
+    aligned: dict[int, tuple[list[SpanConstraint], list[SpanConstraint]]] = {}
 
     def words_at(start: int, end: int) -> tuple[int, int, int, bool]:
         """The sentence and the words that overlap these characters, and whether they are exactly these."""
@@ -167,11 +155,11 @@ def align_constraints(
             head_index, head, head_end, _ = words_at(*head_span)
             if (head_index, head_end) != (index, head + 1) or not i <= head < j:
                 raise InputError(f"the head {head_span} of known {(start, end, label)} must lie in one word of it.")
-        aligned.setdefault(index, ([], []))[0].append(KnownSpan(i, j, label, head, (start, end), head_span))
+        aligned.setdefault(index, ([], []))[0].append(SpanConstraint(i, j, label, head, (start, end), head_span))
     for start, end, label, _ in forbidden:
         index, i, j, exact = words_at(start, end)
         if exact:
-            aligned.setdefault(index, ([], []))[1].append(ForbiddenSpan(i, j, label, (start, end)))
+            aligned.setdefault(index, ([], []))[1].append(SpanConstraint(i, j, label, characters=(start, end)))
     return dict(aligned)
 
 
@@ -179,8 +167,8 @@ def align_constraints(
 
 
 def check_constraints(
-    known: Sequence[KnownSpan],
-    forbidden: Sequence[ForbiddenSpan],
+    known: Sequence[SpanConstraint],
+    forbidden: Sequence[SpanConstraint],
     labels: Sequence[str],
     trees: bool,
     single_labels: bool = False,
@@ -219,12 +207,12 @@ def check_constraints(
             raise InputError(f"{describe(span)} is known, and every label of it is forbidden. Allow one of them.")
 
 
-def describe(span: KnownSpan | ForbiddenSpan) -> str:
+def describe(span: SpanConstraint) -> str:
     """A span as it was given: (4, 9) in characters, 1-2 in words."""
     return f"entity {span.characters or f'{span.start}-{span.end}'}"
 
 
-def describe_head(span: KnownSpan) -> str:
+def describe_head(span: SpanConstraint) -> str:
     return f"characters {span.head_characters}" if span.head_characters else f"word {span.head}"
 
 
@@ -249,7 +237,7 @@ def apply_constraints(
     head_scores = torch.zeros(*mention.shape[:3], n, device=device, dtype=mention.dtype)
     for b, (known_spans, forbidden_spans) in enumerate(zip(*constraints, strict=True)):
         check_constraints(known_spans, forbidden_spans, labels, trees, single_labels)
-        for i, j, label, _ in forbidden_spans:
+        for i, j, label, *_ in forbidden_spans:
             shift[b, i, j, slice(None) if label is None else label_index[label]] = -CERTAIN
             if kind == "labels":
                 forbidden[b, i, j, slice(1, None) if label is None else 1 + label_index[label]] = True

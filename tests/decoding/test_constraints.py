@@ -8,8 +8,7 @@ from nestree.data.alignment import AnnotatedText, align
 from nestree.decoding import decode_batch, predictions
 from nestree.decoding.constraints import (
     Constraints,
-    ForbiddenSpan,
-    KnownSpan,
+    SpanConstraint,
     align_constraints,
     apply_constraints,
     parse_char_spans,
@@ -65,9 +64,9 @@ def test_words_are_split_at_every_boundary_and_nowhere_else(text, spans):
 @pytest.mark.parametrize(
     ("known", "forbidden", "message"),
     [
-        ([KnownSpan(0, 3)], [ForbiddenSpan(0, 3, l) for l in LABELS], "every label of it is forbidden"),
-        ([KnownSpan(0, 3)], [ForbiddenSpan(0, 3, l) for l in [*LABELS, "A"]], "every label of it is forbidden"),
-        ([KnownSpan(0, 2, "A"), KnownSpan(0, 2, "B")], [], "labels A and B, and this model gives a span one label"),
+        ([SpanConstraint(0, 3)], [SpanConstraint(0, 3, l) for l in LABELS], "every label of it is forbidden"),
+        ([SpanConstraint(0, 3)], [SpanConstraint(0, 3, l) for l in [*LABELS, "A"]], "every label of it is forbidden"),
+        ([SpanConstraint(0, 2, l) for l in "AB"], [], "labels A and B, and this model gives a span one label"),
     ],
 )  # fmt: skip
 def test_contradictions_are_errors(known, forbidden, message):
@@ -81,7 +80,7 @@ def test_contradictions_are_errors(known, forbidden, message):
 
 def test_two_labels_of_a_known_span_need_a_loss_that_gives_several():
     settings = settings_of("default").with_overrides(["loss.label=softmax"])
-    constraints = Constraints([[]] * 4 + [[KnownSpan(0, 2, "A"), KnownSpan(0, 2, "B")]], [[]] * 5)
+    constraints = Constraints([[]] * 4 + [[SpanConstraint(0, 2, "A"), SpanConstraint(0, 2, "B")]], [[]] * 5)
     with pytest.raises(InputError, match="labels A and B, and this model gives a span one label"):
         apply_constraints(random_scores(SENTENCES, settings), constraints, settings, LABELS)
 
@@ -90,7 +89,9 @@ def test_two_labels_of_a_known_span_need_a_loss_that_gives_several():
 def test_the_same_label_may_be_forbidden_twice(threshold):
     settings = settings_of("default")
     settings = settings.with_overrides(["decoding.method=mbr", f"decoding.threshold={threshold}"])
-    constraints = Constraints([[]] * 4 + [[KnownSpan(0, 3)]], [[]] * 4 + [[ForbiddenSpan(0, 3, l) for l in "ABB"]])
+    constraints = Constraints(
+        [[]] * 4 + [[SpanConstraint(0, 3)]], [[]] * 4 + [[SpanConstraint(0, 3, l) for l in "ABB"]]
+    )
     scores = apply_constraints(random_scores(SENTENCES, settings), constraints, settings, LABELS)
     entities = predictions(decode_batch(scores, settings), LABELS, 5)[4].entities
     assert [e.label for e in entities if e.span == (0, 3)] == ["C"]

@@ -9,7 +9,7 @@ import torch
 
 from nestree.config import Settings
 from nestree.decoding import UNIT_TEMPERATURES, DecodedBatch, decode_batch, mbr_kernels, predictions
-from nestree.decoding.constraints import Constraints, KnownSpan, apply_constraints
+from nestree.decoding.constraints import Constraints, SpanConstraint, apply_constraints
 from nestree.decoding.mbr import torch_search
 from nestree.errors import DataError, PotentialsError
 from nestree.types import Entity, crossing_pairs
@@ -121,25 +121,12 @@ def test_kernels_find_what_the_tensor_operations_find(label, thresholds, std):
     torch.testing.assert_close(in_tree[trees.spans[..., 0] >= 0], expected[3][trees.spans[..., 0] >= 0])
 
 
-def test_an_entity_that_its_threshold_excludes_displaces_no_other():
-    settings = marginal_settings("default", 0.1)
-    scores = random_scores(SENTENCES, settings, seed=8, std=1.5)
-
-    def spans_of_a(thresholds):
-        rows = decode_batch(scores, settings, thresholds=thresholds).entities.tolist()
-        return {(b, i, j) for b, i, j, label, _ in rows if LABELS[label] == "A"}
-
-    every, wanted = spans_of_a(None), spans_of_a([0.1, math.inf, math.inf])
-    assert wanted - every == {(3, 1, 3)}
-    assert wanted > every
-
-
 @pytest.mark.parametrize("change", ["method=mbr", "threshold=0"])  # 0: with the recipe's own method
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_known_spans_keep_their_labels_whatever_the_thresholds(variant, change):
     settings = settings_of(variant).with_overrides([f"decoding.{change}"])
     scores = random_scores(SENTENCES[4:], settings, seed=5, std=1.5)
-    known = Constraints([[KnownSpan(0, 2, "B"), KnownSpan(3, 5)]], [[]])
+    known = Constraints([[SpanConstraint(0, 2, "B"), SpanConstraint(3, 5)]], [[]])
     constrained = apply_constraints(scores, known, settings, LABELS)
     for thresholds in ([math.inf] * 3, [math.inf, 0.9, math.inf]):
         (found,) = predictions(decode_batch(constrained, settings, thresholds=thresholds, scored=True), LABELS, 1)

@@ -8,7 +8,7 @@ import torch
 
 from nestree.config import recipe_names
 from nestree.decoding import Temperatures, decode_batch, predictions
-from nestree.decoding.constraints import Constraints, ForbiddenSpan, KnownSpan, apply_constraints
+from nestree.decoding.constraints import Constraints, SpanConstraint, apply_constraints
 from nestree.decoding.probabilities import label_probabilities, span_marginals
 from nestree.types import Entity
 from tests import test_losses
@@ -137,10 +137,10 @@ def test_a_threshold_leaves_out_what_is_less_likely():
 CONSTRAINTS = [
     ([], []),
     ([], []),
-    ([KnownSpan(1, 3)], []),
-    ([KnownSpan(0, 2, "B"), KnownSpan(3, 5, None, 4)], [ForbiddenSpan(2, 5)]),
-    ([KnownSpan(1, 4, "C", 2), KnownSpan(1, 2, "A")], [ForbiddenSpan(0, 5), ForbiddenSpan(2, 3)]),
-    ([], [ForbiddenSpan(0, 1), ForbiddenSpan(1, 4)]),
+    ([SpanConstraint(1, 3)], []),
+    ([SpanConstraint(0, 2, "B"), SpanConstraint(3, 5, None, 4)], [SpanConstraint(2, 5)]),
+    ([SpanConstraint(1, 4, "C", 2), SpanConstraint(1, 2, "A")], [SpanConstraint(0, 5), SpanConstraint(2, 3)]),
+    ([], [SpanConstraint(0, 1), SpanConstraint(1, 4)]),
 ]
 CONSTRAINED = [SENTENCES[0], SENTENCES[3], *[SENTENCES[4]] * 4]
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import nestree.pipeline
-from nestree.decoding.constraints import ForbiddenSpan, KnownSpan
+from nestree.decoding.constraints import SpanConstraint
 from nestree.errors import ChartMemoryError, InputError
 from nestree.model import Recognizer
 from nestree.nn.batch import batches_by_length
@@ -138,14 +138,17 @@ def test_a_long_sentence_is_cut_into_windows_and_nothing_crosses(model):
 def test_constraints_are_counted_in_words_of_each_window(model):
     sentences = [Sentence(list("ab")), Sentence(["w"] * 12)]
     constraints = {
-        1: ([KnownSpan(5, 7, "PER", 6), KnownSpan(9, 12)], [ForbiddenSpan(6, 8, "ORG"), ForbiddenSpan(0, 2)])
+        1: (
+            [SpanConstraint(5, 7, "PER", 6), SpanConstraint(9, 12)],
+            [SpanConstraint(6, 8, "ORG"), SpanConstraint(0, 2)],
+        )
     }
     assert [window.constraints for window in cut_windows(sentences, constraints, 8)] == [
         ((), ()),
-        ([KnownSpan(5, 7, "PER", 6)], [ForbiddenSpan(6, 8, "ORG"), ForbiddenSpan(0, 2)]),
-        ([KnownSpan(1, 3, "PER", 2), KnownSpan(5, 8)], [ForbiddenSpan(2, 4, "ORG")]),
+        ([SpanConstraint(5, 7, "PER", 6)], [SpanConstraint(6, 8, "ORG"), SpanConstraint(0, 2)]),
+        ([SpanConstraint(1, 3, "PER", 2), SpanConstraint(5, 8)], [SpanConstraint(2, 4, "ORG")]),
     ]
-    crossing = {0: ([KnownSpan(1, 5), KnownSpan(4, 9)], [])}  # in no window together
+    crossing = {0: ([SpanConstraint(1, 5), SpanConstraint(4, 9)], [])}  # in no window together
     options = PredictOptions(max_sentence_words=8)
     with pytest.raises(InputError, match="known entity 1-5 and entity 4-9 cross"):
         predict(model, [Sentence(["w"] * 12)], options=options, constraints=crossing)
