@@ -92,7 +92,7 @@ class Entity(AttributeHints):
         heads, score = self.heads, self.score
         if isinstance(heads, str) or not isinstance(heads, Iterable):
             raise DataError(f"heads {heads!r:.40} of entity {self} must be indices of words")
-        if heads:
+        if type(heads) is not tuple or heads:
             object.__setattr__(self, "heads", tuple(self._index("head", head) for head in heads))
         for name in ("start", "end", "head"):
             value = getattr(self, name)
@@ -185,7 +185,7 @@ class Sentence(AttributeHints):
                 raise SpanRangeError(
                     f"entity {entity} ends after the sentence, which has {plural(len(self.words), 'word')}: {self}"
                 )
-        if self.forbidden != ():
+        if type(self.forbidden) is not tuple or self.forbidden:
             self._normalize_forbidden()
         if (self.text is None) != (self.offsets is None):
             raise DataError(f"a sentence has a text and the offsets of its words, or neither: {self}")
