@@ -174,6 +174,7 @@ class Sentence(AttributeHints):
             raise DataError(f"words must be strings in a list, and are {self.words!r:.60}")
         object.__setattr__(self, "words", words)
         object.__setattr__(self, "entities", tuple(self.entities))
+        check_id(self)
         if not self.words:
             raise DataError("a sentence needs at least one word, and this one has none")
         if "" in self.words:
@@ -256,6 +257,13 @@ class Sentence(AttributeHints):
     def __str__(self) -> str:
         text = " ".join(self.words[:30])
         return text if len(text) <= 80 and len(self.words) <= 30 else text[:77] + "..."
+
+
+def check_id(item: "Sentence | Document") -> None:
+    """Raise unless the id, which writers put into names of files and lines of text, is a string."""
+    if not isinstance(item.id, str | None):
+        kind = type(item).__name__.lower()
+        raise DataError(f"the id of a {kind} must be a string, and is {item.id!r:.40}. Give str(id).")
 
 
 SLOTS: dict[type[Any], list[Any]] = {
@@ -492,6 +500,7 @@ class Document(AttributeHints):
                     f"a document is made of a list of sentences, and this is {sentence!r:.40}. Give a list of "
                     "Sentence; texts are for `nestree.load()`."
                 )
+        check_id(self)
         if self.text is None:
             return
         if not isinstance(self.text, str):

@@ -82,6 +82,10 @@ def test_invalid_documents():
             Document(sentences)
     with pytest.raises(DataError, match="text of document d must be a string, and is 5"):
         Document([], 5, "d")
+    with pytest.raises(DataError, match="id of a document must be a string, and is 5"):
+        Document([sentence], id=5)
+    with pytest.raises(DataError, match="id of a sentence must be a string, and is 5"):
+        Sentence(["a"], id=5)
 
 
 def test_numbers_of_numpy_and_equal_entities():
