@@ -92,7 +92,7 @@ class Entity(AttributeHints):
         heads, score = self.heads, self.score
         if isinstance(heads, str) or not isinstance(heads, Iterable):
             raise DataError(f"heads {heads!r:.40} of entity {self} must be indices of words")
-        if heads:
+        if type(heads) is not tuple or heads:
             object.__setattr__(self, "heads", tuple(self._index("head", head) for head in heads))
         for name in ("start", "end", "head"):
             value = getattr(self, name)
@@ -174,6 +174,7 @@ class Sentence(AttributeHints):
             raise DataError(f"words must be strings in a list, and are {self.words!r:.60}")
         object.__setattr__(self, "words", words)
         object.__setattr__(self, "entities", tuple(self.entities))
+        check_id(self)
         if not self.words:
             raise DataError("a sentence needs at least one word, and this one has none")
         if "" in self.words:
@@ -185,7 +186,7 @@ class Sentence(AttributeHints):
                 raise SpanRangeError(
                     f"entity {entity} ends after the sentence, which has {plural(len(self.words), 'word')}: {self}"
                 )
-        if self.forbidden != ():
+        if type(self.forbidden) is not tuple or self.forbidden:
             self._normalize_forbidden()
         if (self.text is None) != (self.offsets is None):
             raise DataError(f"a sentence has a text and the offsets of its words, or neither: {self}")
@@ -256,6 +257,13 @@ class Sentence(AttributeHints):
     def __str__(self) -> str:
         text = " ".join(self.words[:30])
         return text if len(text) <= 80 and len(self.words) <= 30 else text[:77] + "..."
+
+
+def check_id(item: "Sentence | Document") -> None:
+    """Raise unless the id, which writers put into names of files and lines of text, is a string."""
+    if not isinstance(item.id, str | None):
+        kind = type(item).__name__.lower()
+        raise DataError(f"the id of a {kind} must be a string, and is {item.id!r:.40}. Give str(id).")
 
 
 SLOTS: dict[type[Any], list[Any]] = {
@@ -494,6 +502,7 @@ class Document(AttributeHints):
                     f"a document is made of a list of sentences, and this is {sentence!r:.40}. Give a list of "
                     "Sentence; texts are for `nestree.load()`."
                 )
+        check_id(self)
         if self.text is None:
             return
         if not isinstance(self.text, str):

@@ -82,6 +82,10 @@ def test_invalid_documents():
             Document(sentences)
     with pytest.raises(DataError, match="text of document d must be a string, and is 5"):
         Document([], 5, "d")
+    with pytest.raises(DataError, match="id of a document must be a string, and is 5"):
+        Document([sentence], id=5)
+    with pytest.raises(DataError, match="id of a sentence must be a string, and is 5"):
+        Sentence(["a"], id=5)
 
 
 def test_numbers_of_numpy_and_equal_entities():
@@ -96,6 +100,13 @@ def test_numbers_of_numpy_and_equal_entities():
 def test_lists_become_tuples():
     sentence = Sentence(["a"], [], "a", [[0, 1]], forbidden=[])
     assert {sentence, Sentence(("a",), (), "a", ((0, 1),))} == {sentence}
+    assert {Entity(0, 1, "A", heads=[]), Entity(0, 1, "A")} == {Entity(0, 1, "A")}
+
+
+def test_arrays_become_tuples():
+    sentence = Sentence(["a", "b"], [Entity(0, 2, "A", heads=np.array([0, 1]))], forbidden=np.array([[0, 1]]))
+    assert sentence == Sentence(["a", "b"], [Entity(0, 2, "A", heads=(0, 1))], forbidden=[(0, 1)])
+    assert Sentence(["a"], forbidden=np.zeros((0, 2), int)) == Sentence(["a"])
 
 
 @pytest.mark.parametrize("name", ["start", "words", "entities", "unknown"])

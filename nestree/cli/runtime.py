@@ -433,6 +433,7 @@ def print_rich(*parts: "RenderableType", **options: Any) -> None:
     with console.capture() as page:
         console.print(*parts, sep="\n", **options)
     stream.write(to_ascii(page.get()))
+    stream.flush()  # typer.echo has a buffer of its own if standard output is ASCII
 
 
 # Progress: a bar on a terminal; elsewhere a line at most every 30 seconds

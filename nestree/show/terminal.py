@@ -38,9 +38,9 @@ def to_ascii(drawing: str) -> str:
 MIN_WIDTH = 20  # columns; in a narrower terminal, lines are too long
 TAB = 4
 INDENT = "  "  # of lines that continue a line of the text
-LINE_ENDS = "\n\r\u2028\u2029"
+LINE_ENDS = "\n\u2028\u2029"
 # Lines may be broken at line ends and at spaces, except no-break spaces.
-BREAKS = re.compile(f"(\r\n|[{LINE_ENDS}]|[ \t\u1680\u2000-\u2006\u2008-\u200a\u205f\u3000]+)")
+BREAKS = re.compile(f"(\r\n?|[{LINE_ENDS}]|[ \t\u1680\u2000-\u2006\u2008-\u200a\u205f\u3000]+)")
 
 
 def draw_document(document: Document, width: int, head_mark: str = "") -> Text:
@@ -61,7 +61,8 @@ def draw_document(document: Document, width: int, head_mark: str = "") -> Text:
             mark, style = (head_mark, "bold underline") if part.head_of else ("", "")
             segment = escape_bidi(escape_invisible(text[part.start : part.end]))
             pieces = [
-                Text(piece) if k % 2 else Text(f"{mark}{piece}{mark}", style)
+                # Rich removes carriage returns
+                Text(piece.replace("\r", "\n")) if k % 2 else Text(f"{mark}{piece}{mark}", style)
                 for k, piece in enumerate(BREAKS.split(segment))
                 if piece
             ]

@@ -295,6 +295,9 @@ def test_a_terminal_that_lacks_characters(tmp_path):
     assert "Ünï a" in done.stdout or r"\xdcn\xef a" in done.stdout
     done = process("convert", path, "-", "--to", "jsonl", "-q", env={"PYTHONIOENCODING": "ascii"})
     assert "Ünï" in done.stdout  # data is UTF-8
+    write_text(path, '{"tokens": ["a"], "entities": [{"start": 0, "end": 1, "label": "A"}]}\n')
+    done = process("evaluate", path, path, env={"PYTHONIOENCODING": "ascii"})
+    assert done.stdout.splitlines()[-1] == "P 100.00  R 100.00  F1 100.00"  # after the tables
 
 
 def test_standard_input_and_output():

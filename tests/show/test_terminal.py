@@ -58,7 +58,7 @@ def test_heads_are_underlined_and_a_label_has_one_color():
 
 
 def test_line_ends_of_the_text_are_kept():
-    text = "Rome  is\tbig.\n\nParis, too."
+    text = "Rome  is\tbig.\r\n\rParis, too."
     offsets = [word.span() for word in re.finditer(r"\w+|[.,]", text)]
     words = [text[i:j] for i, j in offsets]
     document = Document([Sentence(words, [Entity(0, 1, "GPE"), Entity(4, 5, "GPE")], text, offsets)], text)
