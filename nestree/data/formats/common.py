@@ -16,7 +16,7 @@ from nestree.types import Document, Entity, Sentence, Span, char_span
 Record = dict[str, Any]
 Ends = Literal["exclusive", "inclusive"]
 Part = Literal["all", "train", "dev", "test"]
-T = TypeVar("T", str, list[Any], dict[str, Any])
+T = TypeVar("T", str, bool, list[Any], dict[str, Any])
 NOT_COMPARED = "annotations without their text: not compared"
 STRAY_TAGS = "tags that continue no entity: taken as the beginning of one"
 TEXT_NOT_KEPT = "texts not kept: the words do not follow each other in them"
@@ -99,7 +99,7 @@ def require(record: Record, key: str, kind: type[T], default: T) -> T:
     """The value under this key, which must have this type; the default if there is none."""
     value = record.get(key)
     if value is not None and not isinstance(value, kind):
-        name = {str: "a string", list: "a list", dict: "an object"}[kind]
+        name = {str: "a string", bool: "true or false", list: "a list", dict: "an object"}[kind]
         raise DataError(f"`{key}` must be {name}, and is {value!r:.60}.")
     return default if value is None else value
 

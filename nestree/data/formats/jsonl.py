@@ -125,10 +125,10 @@ def parse_sentence(record: Record) -> Sentence:
     if text is not None and not isinstance(text, str):
         raise DataError(f"`text` must be a string, and is {text!r:.40}.")
     entities = [parse_entity(entity) for entity in entity_records(record)]
-    complete = check_complete(record)
+    complete = common.require(record, "complete", bool, True)
     extra, forbidden = common.without_keys(record, SENTENCE_KEYS), parse_pairs(record, "forbidden")
     if "questions" in record:
-        answered, absent, unanswered = parse_answers(record["questions"])
+        answered, absent, unanswered = parse_answers(record)
         entities, forbidden = [*entities, *answered], [*forbidden, *absent]
         complete = complete and "complete" in record
         extra = common.without_keys(extra, ["questions"]) | ({"questions": unanswered} if unanswered else {})
@@ -152,13 +152,12 @@ def is_list_of_pairs(value: Any) -> bool:
     return common.is_list_of(value, list) and all(len(item) == 2 for item in value)
 
 
-def parse_answers(questions: Any) -> tuple[list[Entity], list[Span], list[Record]]:
+def parse_answers(record: Record) -> tuple[list[Entity], list[Span], list[Record]]:
     """The entities and the forbidden spans that answers give, and the questions without an answer."""
     entities: list[Entity] = []
     forbidden: list[Span] = []
     unanswered: list[Record] = []
-    if not common.is_list_of(questions, dict):
-        raise DataError(f"`questions` must be a list of objects, and is {questions!r:.60}.")
+    questions: Any = common.json_objects(record, "questions")
     for question in questions:
         start, end, label, answer = (question.get(key) for key in ("start", "end", "label", "answer"))
         if answer is None:
@@ -170,13 +169,6 @@ def parse_answers(questions: Any) -> tuple[list[Entity], list[Span], list[Record
         else:
             raise DataError(f"the answer to a question must be true, false, a label or null, and is {answer!r:.40}.")
     return entities, forbidden, unanswered
-
-
-def check_complete(record: Record) -> bool:
-    complete = record.get("complete", True)
-    if not isinstance(complete, bool):
-        raise DataError(f"`complete` must be true or false, and is {complete!r:.40}.")
-    return complete
 
 
 def entity_records(record: Record) -> list[Record]:
@@ -192,11 +184,8 @@ def entity_records(record: Record) -> list[Record]:
 
 
 def parse_entity(entity: Record) -> Entity:
-    heads = entity.get("heads") or ()
-    if not isinstance(heads, list | tuple):
-        raise DataError(f"`heads` must be a list of words, and is {heads!r:.40}.")
     start, end, label = entity["start"], entity["end"], entity["label"]
-    extra = common.without_keys(entity, ENTITY_KEYS)
+    heads, extra = common.require(entity, "heads", list, []), common.without_keys(entity, ENTITY_KEYS)
     return Entity(start, end, label, entity.get("head"), entity.get("score"), tuple(heads), extra)
 
 
@@ -241,7 +230,7 @@ def parse_text(record: Record, report: ConversionReport) -> AnnotatedText:
         raise DataError(f"a line needs `tokens` or a `text`, and has {', '.join(record) or 'nothing'}.")
     if not isinstance(text, str):
         raise DataError(f"`text` must be a string, and is {text!r:.60}.")
-    complete = check_complete(record)
+    complete = common.require(record, "complete", bool, True)
     mentions = [mention for entity in entity_records(record) for mention in parse_mentions(entity)]
     forbidden = parse_pairs(record, "forbidden")
     extra = common.without_keys(record, ("text", "entities", "doc_id", "complete", "forbidden"))
@@ -275,10 +264,7 @@ def parse_mentions(entity: Record) -> Iterator[Mention]:
     if isinstance(labels, list) and labels and all(isinstance(x, dict) and "label" in x for x in labels):
         each = [common.without_keys(entity, DERIVED_KEYS) | label for label in labels]
     for values in each:
-        heads = values.get("heads") or []
-        if not isinstance(heads, list):
-            raise DataError(f"`heads` must be a list of heads, and is {heads!r:.40}.")
-        head, *heads = map(parse_head, (values.get("head"), *heads))
+        head, *heads = map(parse_head, (values.get("head"), *common.require(values, "heads", list, [])))
         start, end, label, score = values["start"], values["end"], values["label"], values.get("score")
         if type(start) is not int or type(end) is not int:
             raise DataError(f"`start` and `end` must be numbers of characters, and are {start!r:.20}, {end!r:.20}.")
