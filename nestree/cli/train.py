@@ -360,6 +360,7 @@ def experiment(
     Finished runs are not repeated: after an interruption, start the same command again.
     """
     from nestree.config import split_override
+    from nestree.display import markdown_table, text_table
     from nestree.nn.devices import select_device
     from nestree.training import experiment
     from nestree.training.dataset import part_files
@@ -403,22 +404,11 @@ def experiment(
     if format == "json":
         print_json([group.as_json() for group in groups])
     elif groups:
-        print_rows(experiment.table(groups), format)
+        rows = experiment.table(groups)
+        typer.echo((markdown_table if format == "markdown" else text_table)(rows, [True] * len(rows[0])))
     if failed:
         print_line(f"\n{len(failed)} of {len(specs)} runs failed:")
         for name, reason in failed.items():
             print_line(f"  {name}: {reason}")
         print_line("Start the experiment again to try them again.")
         raise typer.Exit(BAD_INPUT)
-
-
-def print_rows(rows: Sequence[Sequence[str]], format: TableFormat) -> None:
-    """Print a table whose first row is the header."""
-    header, *body = rows
-    if format == "markdown":
-        for row in (header, ["---"] * len(header), *body):
-            typer.echo(f"| {' | '.join(row)} |")
-    else:
-        widths = [max(len(row[column]) for row in rows) for column in range(len(header))]
-        for row in rows:
-            typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from nestree.display import REPLACEMENT, escape_bidi, escape_invisible, escape_markdown
+from nestree.display import REPLACEMENT, escape_bidi, escape_invisible, escape_markdown, markdown_table
 from nestree.errors import plural
 from nestree.evaluation import (
     KINDS,
@@ -434,10 +434,8 @@ def to_markdown(evaluation: Evaluation, comparison: Comparison | None = None, ti
     parts = [f"# {escape_markdown(title)}", summary(evaluation)]
     for table in all_tables(evaluation, comparison, MARKDOWN_HEAD_WORDS):
         table = table.without_empty_columns()
-        columns, *rows = (list(map(escape_markdown, row)) for row in (table.columns, *table.rows))
-        rules = ["---" if left else "---:" for left in table.left_aligned]
-        lines = [f"| {' | '.join(row)} |" for row in (columns, rules, *rows)]
-        parts += [f"## {escape_markdown(table.title)}", "\n".join(lines)]
+        rows = markdown_table([table.columns, *table.rows], table.left_aligned)
+        parts += [f"## {escape_markdown(table.title)}", rows]
         parts += [table.note] if table.note else []
     examples = select_examples(evaluation, MARKDOWN_EXAMPLES)
     parts += ["## Examples"] if examples else []
