@@ -33,7 +33,7 @@ from nestree.data.alignment import FRAGMENTS_JOINED
 from nestree.data.formats import common
 from nestree.data.io import ConversionReport, check_nesting, optional_import
 from nestree.errors import DataError, InputError
-from nestree.types import Document, Entity, Sentence
+from nestree.types import Document, Entity, Sentence, join_sentences
 
 LabelledSpan = tuple[int, int, str]
 TAG = re.compile(r"([BIESLUM])-(.+)", re.DOTALL)
@@ -285,7 +285,7 @@ def parse_conllu_file(path: Path, report: ConversionReport) -> Iterator[Document
         newdoc = NEWDOC.search(block)  # also of a sentence that cannot be read
         if newdoc or not has_newdoc:
             if sentences:
-                yield common.join_sentences(sentences, id, {})
+                yield join_sentences(sentences, id, {})
             id, sentences, has_newdoc = newdoc and newdoc[1], [], has_newdoc or bool(newdoc)
         with common.skip_bad(report, f"{path}:{lines[0][0]}"):
             metadata, words = parse_conllu(block, report)
@@ -296,7 +296,7 @@ def parse_conllu_file(path: Path, report: ConversionReport) -> Iterator[Document
             starts_paragraph = "newpar" in metadata or "newpar id" in metadata
             sentences.append(("" if not sentences else "\n\n" if starts_paragraph else " ", sentence))
     if sentences:
-        yield common.join_sentences(sentences, id, {})
+        yield join_sentences(sentences, id, {})
 
 
 def parse_conllu(block: str, report: ConversionReport) -> tuple[dict[str, str], list[ConlluWord]]:

@@ -4,7 +4,6 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -140,20 +139,6 @@ def locate_words(words: Iterable[Any], text: str) -> tuple[Span, ...]:
         at = start + len(word)
         offsets.append((start, at))
     return tuple(offsets)
-
-
-def join_sentences(
-    sentences: Sequence[tuple[str | None, Sentence]], id: str | None, extra: Record, after: str = ""
-) -> Document:
-    """The document of sentences, each with the characters before it; its text is known if all of these are."""
-    if any(before is None or sentence.text is None for before, sentence in sentences):
-        return Document(tuple(sentence for _, sentence in sentences), None, id, extra)
-    text, moved = "", []
-    for before, sentence in sentences:
-        text += before or ""
-        moved.append(replace(sentence, start=len(text)))
-        text += sentence.text or ""
-    return Document(tuple(moved), text + after, id, extra)
 
 
 # Writing

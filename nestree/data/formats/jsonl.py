@@ -23,7 +23,7 @@ from nestree.data.formats.common import Record
 from nestree.data.io import ConversionReport, atomic_writer, parse_json, read_lines
 from nestree.errors import DataError
 from nestree.text import split, split_at_boundaries
-from nestree.types import Document, Entity, Sentence, Span, Tree, char_span, round_probability
+from nestree.types import Document, Entity, Sentence, Span, Tree, char_span, join_sentences, round_probability
 
 NOT_LABELS = {"", "true", "false", "yes", "no", "null", "none"}  # strings that are answers, but no labels
 Unit = Literal["words", "characters"]
@@ -114,7 +114,7 @@ def to_document(group: list[tuple[Sentence, Record]]) -> Document:
         (before if isinstance(before := record.get("before"), str) else None, sentence) for sentence, record in group
     ]
     id, extra = common.optional_str(first.get("doc_id")), extra if isinstance(extra, dict) else {}
-    return common.join_sentences(sentences, id, extra, after if isinstance(after, str) else "")
+    return join_sentences(sentences, id, extra, after if isinstance(after, str) else "")
 
 
 def parse_sentence(record: Record) -> Sentence:
