@@ -19,11 +19,11 @@ from typing import Any, Literal
 
 from nestree.data.alignment import AnnotatedText, Mention, align
 from nestree.data.formats import common
-from nestree.data.formats.common import Record
+from nestree.data.formats.common import Item, Record, continues, group_sentences
 from nestree.data.io import ConversionReport, atomic_writer, parse_json, read_lines
 from nestree.errors import DataError
 from nestree.text import split, split_at_boundaries
-from nestree.types import Document, Entity, Sentence, Span, Tree, char_span, join_sentences, round_probability
+from nestree.types import Document, Entity, Sentence, Span, Tree, char_span, round_probability
 
 NOT_LABELS = {"", "true", "false", "yes", "no", "null", "none"}  # strings that are answers, but no labels
 Unit = Literal["words", "characters"]
@@ -41,9 +41,6 @@ KEYS_OF_OTHER_FORMATS |= dict.fromkeys(("ner", "ners", "entity_mentions"), "rese
 def read_jsonl(path: Path, report: ConversionReport) -> Iterator[Document | AnnotatedText]:
     """The documents of a file of JSON lines."""
     yield from group_sentences(parse_lines(path, report), report)
-
-
-Item = tuple[Sentence, Record] | AnnotatedText  # of a line with words, with its record; of one without
 
 
 def parse_lines(path: Path, report: ConversionReport) -> Iterator[Item]:
@@ -81,40 +78,6 @@ def check_keys(record: Record) -> None:
                 f"this line has no `entities`, but `{key}`, as {format} has. Name the format of the file, and "
                 "do not mix formats in it."
             )
-
-
-def group_sentences(items: Iterable[Item], report: ConversionReport) -> Iterator[Document | AnnotatedText]:
-    """The documents that consecutive sentences make; texts among them are passed on."""
-    group: list[tuple[Sentence, Record]] = []
-    for item in items:
-        if group and (isinstance(item, AnnotatedText) or not continues(item[1], group[-1][1])):
-            yield to_document(group)
-            group = []
-        if isinstance(item, AnnotatedText):
-            report.texts += 1  # not earlier: predict_files compares it from document to document
-            yield item
-        else:
-            group.append(item)
-    if group:
-        yield to_document(group)
-
-
-def continues(record: Record, last: Record) -> bool:
-    """Whether this line belongs to the document of the last one."""
-    if record.get("continues") is not None:
-        return bool(record["continues"])
-    return record.get("doc_id") is not None and record["doc_id"] == last.get("doc_id")
-
-
-def to_document(group: list[tuple[Sentence, Record]]) -> Document:
-    """The document of these sentences; its text is known if each line says what comes before it."""
-    first, last = group[0][1], group[-1][1]
-    extra, after = first.get("document"), last.get("after")
-    sentences = [
-        (before if isinstance(before := record.get("before"), str) else None, sentence) for sentence, record in group
-    ]
-    id, extra = common.optional_str(first.get("doc_id")), extra if isinstance(extra, dict) else {}
-    return join_sentences(sentences, id, extra, after if isinstance(after, str) else "")
 
 
 def parse_sentence(record: Record) -> Sentence:

@@ -19,8 +19,7 @@ from typing import Any, Literal
 
 from nestree.data.alignment import FRAGMENTS_JOINED, AnnotatedText
 from nestree.data.formats import common
-from nestree.data.formats.common import Record
-from nestree.data.formats.jsonl import group_sentences
+from nestree.data.formats.common import Item, Record, group_sentences
 from nestree.data.io import ConversionReport, json_records
 from nestree.errors import DataError, EmptySpanError, SpanRangeError
 from nestree.types import Document, Entity, Sentence
@@ -53,7 +52,7 @@ def read_research_json(
     as the system with these keys has it.
     """
 
-    def parse_records() -> Iterator[tuple[Sentence, Record]]:
+    def parse_records() -> Iterator[Item]:
         for place, record in json_records(path, report):
             with common.skip_bad(report, place):
                 keys = next((keys for keys in SYSTEMS if keys[0] in record and keys[1] in record), None)
