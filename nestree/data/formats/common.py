@@ -1,4 +1,4 @@
-"""What the formats share: skipping bad records, checking fields, documents of sentences, JSON output, and what is lost."""
+"""What the formats share: skipping bad records, checking fields, documents of sentences, JSON output, and losses."""
 
 import json
 import re
