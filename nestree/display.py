@@ -1,10 +1,10 @@
-"""What `show`, `report` and `serve` share: safe text, the colors of labels, rows of brackets, and HTML pages.
+"""What `show`, `report` and `serve` share: safe text, tables, the colors of labels, rows of brackets, and pages.
 
 Templates and styles are files of the package, next to the code that uses them; those of every page are in `templates`.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date
 from functools import cache
 from importlib.resources import files
@@ -52,11 +52,18 @@ def escape_markdown(text: str) -> str:
     return re.sub(r"([\\`*_|<\[\]~])", r"\\\1", text).replace("\n", " ")
 
 
-def markdown_table(rows: Iterable[Sequence[str]], left_aligned: Sequence[bool]) -> str:
-    """A table in Markdown, its first row the header. `left_aligned`: of each column, whether it is."""
-    head, *body = (list(map(escape_markdown, row)) for row in rows)
-    rules = ["---" if left else "---:" for left in left_aligned]
-    return "\n".join(f"| {' | '.join(row)} |" for row in (head, rules, *body))
+def text_table(rows: Sequence[Sequence[str]], is_left: Sequence[bool]) -> str:
+    """The rows in aligned columns, those with text on the left, numbers on the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    line = "  ".join(f"{{:{'<' if left else '>'}{width}}}" for left, width in zip(is_left, widths, strict=True))
+    return "\n".join(line.format(*row).rstrip() for row in rows)
+
+
+def markdown_table(rows: Sequence[Sequence[str]], is_left: Sequence[bool]) -> str:
+    """The rows, of which the first is the header, as a table in Markdown."""
+    header, *body = ([escape_markdown(cell) for cell in row] for row in rows)
+    rules = ["---" if left else "---:" for left in is_left]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (header, rules, *body))
 
 
 def format_probability(probability: float) -> str:

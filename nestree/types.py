@@ -684,15 +684,25 @@ class Document(AttributeHints):
         """The document itself if its text is known; otherwise a copy whose text joins the sentences by `between`."""
         if self.text is not None:
             return self
-        sentences, start = [], 0
-        for sentence in self.sentences:
-            sentence = replace(sentence.with_text(), start=start)
-            sentences.append(sentence)
-            start += len(sentence.text or "") + len(between)
-        return Document(tuple(sentences), between.join(s.text or "" for s in sentences), self.id, self.extra)
+        sentences = [(between if k else "", sentence.with_text()) for k, sentence in enumerate(self.sentences)]
+        return join_sentences(sentences, self.id, self.extra)
 
 
 ENTITY_KEYS = ("start", "end", "text", "label", "labels", "score", "head", "depth", "parent")
+
+
+def join_sentences(
+    sentences: Sequence[tuple[str | None, Sentence]], id: str | None, extra: Mapping[str, Any], after: str = ""
+) -> Document:
+    """The document of sentences, each with the characters before it; its text is known if all of these are."""
+    if any(before is None or sentence.text is None for before, sentence in sentences):
+        return Document(tuple(sentence for _, sentence in sentences), None, id, extra)
+    text, moved = "", []
+    for before, sentence in sentences:
+        text += before or ""
+        moved.append(replace(sentence, start=len(text)))
+        text += sentence.text or ""
+    return Document(tuple(moved), text + after, id, extra)
 
 
 def with_context(documents: Iterable[Document], words: int) -> list[Document]:

@@ -23,7 +23,6 @@ from nestree.cli.runtime import (
     print_line,
     reading_progress,
 )
-from nestree.display import markdown_table
 from nestree.errors import InputError, plural
 
 if TYPE_CHECKING:
@@ -363,6 +362,7 @@ def experiment(
     Finished runs are not repeated: after an interruption, start the same command again.
     """
     from nestree.config import split_override
+    from nestree.display import markdown_table, text_table
     from nestree.nn.devices import select_device
     from nestree.training import experiment
     from nestree.training.dataset import part_files
@@ -406,20 +406,11 @@ def experiment(
     if format == "json":
         print_json([group.as_json() for group in groups])
     elif groups:
-        print_rows(experiment.table(groups), format)
+        rows = experiment.table(groups)
+        typer.echo((markdown_table if format == "markdown" else text_table)(rows, [True] * len(rows[0])))
     if failed:
         print_line(f"\n{len(failed)} of {len(specs)} runs failed:")
         for name, reason in failed.items():
             print_line(f"  {name}: {reason}")
         print_line("Start the experiment again to try them again.")
         raise typer.Exit(BAD_INPUT)
-
-
-def print_rows(rows: Sequence[Sequence[str]], format: TableFormat) -> None:
-    """Print a table whose first row is the header."""
-    if format == "markdown":
-        typer.echo(markdown_table(rows, [True] * len(rows[0])))
-    else:
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        for row in rows:
-            typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

@@ -22,7 +22,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, BinaryIO, NamedTuple, TextIO
 
 from nestree.errors import DataError, InputError
@@ -471,53 +473,39 @@ class Event(NamedTuple):
     line: int
 
 
-class EventTarget:
-    """The target of an XMLParser: collects the events of the bytes that were fed last."""
-
-    def __init__(self, path: Path) -> None:
-        self.path, self.depth, self.max_depth = path, 0, current_limits.get().max_xml_depth
-        self.events: list[Event] = []
-        self.expat: Any = None
-
-    def start(self, name: str, attributes: dict[str, str]) -> None:
-        self.depth += 1
-        if self.depth > self.max_depth:
-            raise DataError(
-                f"{self.path}:{self.expat.CurrentLineNumber}: more than {self.max_depth:,} elements are nested in "
-                f"each other. {limit_remedy('max_xml_depth')}"
-            )
-        self.events.append(Event("start", name, attributes, self.expat.CurrentLineNumber))
-
-    def end(self, name: str) -> None:
-        self.depth -= 1
-        self.events.append(Event("end", name, {}, self.expat.CurrentLineNumber))
-
-    def data(self, text: str) -> None:
-        self.events.append(Event("text", text, {}, self.expat.CurrentLineNumber))
-
-
 def parse_events(path: Path) -> Iterator[Event]:
     """The events of an XML file, which is read chunk by chunk. Entity declarations are refused, nothing is fetched."""
     from defusedxml import DefusedXmlException
     from defusedxml.ElementTree import ParseError, XMLParser
 
-    target = EventTarget(path)
+    limit, events, depth = current_limits.get(), list[Event](), 0
+
+    def add(kind: str, name: str, attributes: dict[str, str] | None = None) -> None:
+        nonlocal depth
+        depth += (kind == "start") - (kind == "end")
+        if depth > limit.max_xml_depth:
+            raise DataError(
+                f"{path}:{parser.parser.CurrentLineNumber}: more than {limit.max_xml_depth:,} elements are nested in "
+                f"each other. {limit_remedy('max_xml_depth')}"
+            )
+        events.append(Event(kind, name, attributes or {}, parser.parser.CurrentLineNumber))
+
+    target = SimpleNamespace(start=partial(add, "start"), end=partial(add, "end"), data=partial(add, "text"))
     parser = XMLParser(target=target, forbid_dtd=False, forbid_entities=True, forbid_external=True)
-    target.expat = parser.parser
-    longest, line, length = current_limits.get().longest_line, 1, 0
+    line, length = 1, 0
     try:
         with open_file(path) as file:
             while chunk := file.read(CHUNK_BYTES):
                 line += chunk.count(b"\n")
                 last_break = chunk.rfind(b"\n")
                 length = length + len(chunk) if last_break < 0 else len(chunk) - last_break - 1
-                if length > longest:
-                    raise line_too_long_error(path, line, longest)
+                if length > limit.longest_line:
+                    raise line_too_long_error(path, line, limit.longest_line)
                 parser.feed(chunk)
-                yield from target.events
-                target.events = []
+                yield from events
+                events.clear()
             parser.close()
-        yield from target.events
+        yield from events
     except ParseError as why:
         line, column = why.position
         raise DataError(

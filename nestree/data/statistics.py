@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from nestree.display import markdown_table
+from nestree.display import markdown_table, text_table
 from nestree.types import Document, Entity, Sentence, Span, crossing_pairs, depths, enclosing_spans
 
 
@@ -131,7 +131,7 @@ def rows(parts: Mapping[str, Statistics]) -> list[list[str]]:
         if key != "documents" or any(numbers):
             table.append([name, *(f"{number:,}" for number in numbers)])
     totals = sum((column.labels for column in parts.values()), Counter[str]())
-    table.append(["entities by label", *[""] * len(columns)])
+    table.append(["entities by label", *([""] * len(columns))])
     for label, _ in sorted(totals.items(), key=lambda item: (-item[1], item[0])):
         shown = label if label == " ".join(label.split()) else repr(label)
         table.append([f"  {shown}", *(f"{column.labels[label]:,}" for column in columns.values())])
@@ -141,18 +141,13 @@ def rows(parts: Mapping[str, Statistics]) -> list[list[str]]:
 def as_text(parts: Mapping[str, Statistics]) -> str:
     """The table in aligned columns."""
     table = rows(parts)
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    lines = []
-    for row in table:
-        numbers = (cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))
-        lines.append("  ".join([row[0].ljust(widths[0]), *numbers]).rstrip())
-    return "\n".join(lines)
+    return text_table(table, [k == 0 for k in range(len(table[0]))])
 
 
 def as_markdown(parts: Mapping[str, Statistics]) -> str:
     """The table in Markdown."""
     table = [[name.replace("  ", "&nbsp;&nbsp;", 1), *numbers] for name, *numbers in rows(parts)]
-    return markdown_table(table, [True, *[False] * (len(table[0]) - 1)])
+    return markdown_table(table, [k == 0 for k in range(len(table[0]))])
 
 
 def as_json(parts: Mapping[str, Statistics]) -> dict[str, dict[str, Any]]:

@@ -434,8 +434,8 @@ def to_markdown(evaluation: Evaluation, comparison: Comparison | None = None, ti
     parts = [f"# {escape_markdown(title)}", summary(evaluation)]
     for table in all_tables(evaluation, comparison, MARKDOWN_HEAD_WORDS):
         table = table.without_empty_columns()
-        grid = markdown_table([table.columns, *table.rows], table.left_aligned)
-        parts += [f"## {escape_markdown(table.title)}", grid]
+        rows = markdown_table([table.columns, *table.rows], table.left_aligned)
+        parts += [f"## {escape_markdown(table.title)}", rows]
         parts += [table.note] if table.note else []
     examples = select_examples(evaluation, MARKDOWN_EXAMPLES)
     parts += ["## Examples"] if examples else []

@@ -15,6 +15,7 @@ from defusedxml import ElementTree
 from fastapi import FastAPI, Request
 from pydantic import BaseModel, ConfigDict, Field
 
+from nestree.data.alignment import AnnotatedText, valid_mentions
 from nestree.data.formats.common import locate_errors
 from nestree.data.formats.tasks import FIELD, FROM_NAME, TO_NAME, correct_region_offsets, parse_regions
 from nestree.data.io import ConversionReport
@@ -96,18 +97,14 @@ def known_spans(result: Any, text: str, control: Control) -> list[tuple[int, int
     if not isinstance(result, list) or not all(isinstance(region, dict) for region in result):
         return []
     to_model = {name: label for label, name in control.labels.items()}
-    report = ConversionReport()
+    report = ConversionReport(skip_bad=True)
     with locate_errors("params.context.result"):
         mentions = list(parse_regions(result, control.from_name, report))
     corrected, mentions = correct_region_offsets(text, mentions, report)
     if corrected != text:  # offsets that count CRLF as one character
         return []
     known: list[tuple[int, int, str | None]] = []
-    for start, end, label, *_ in mentions:
-        if not 0 <= start < end <= len(text) or not text[start:end].strip():
-            continue
-        phrase = text[start:end]
-        start, end = start + len(phrase) - len(phrase.lstrip()), end - len(phrase) + len(phrase.rstrip())
+    for start, end, label, *_ in valid_mentions(AnnotatedText(text, mentions, ""), report):
         if not any(start < i < end < j or i < start < j < end for i, j, _ in known):
             known.append((start, end, to_model.get(label)))
     return known

@@ -29,8 +29,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from nestree.data.alignment import FRAGMENTS_JOINED
+from nestree.data.alignment import FRAGMENTS_JOINED, AnnotatedText
 from nestree.data.formats import common
+from nestree.data.formats.common import Item, group_sentences
 from nestree.data.io import ConversionReport, check_nesting, optional_import
 from nestree.errors import DataError, InputError
 from nestree.types import Document, Entity, Sentence
@@ -43,7 +44,9 @@ NEW_DOCUMENT = "-DOCSTART-"
 MAX_TAG_LIKE_WORDS = 0.9  # if more of the words look like tags, the column is probably wrong
 
 
-def read_columns(path: Path, report: ConversionReport, *, word: int = 1, tags: str = "") -> Iterator[Document]:
+def read_columns(
+    path: Path, report: ConversionReport, *, word: int = 1, tags: str = ""
+) -> Iterator[Document | AnnotatedText]:
     """The sentences of a file, each a document; in a file with -DOCSTART- lines, the documents between these.
 
     word: the column of the words, from 1. tags: the columns of the tags, such as "4" or "3,4"; if it is not
@@ -55,39 +58,37 @@ def read_columns(path: Path, report: ConversionReport, *, word: int = 1, tags: s
         tag_columns = [-1]
     if word < 1 or any(column < 0 for column in tag_columns):
         raise InputError(f"columns are counted from 1, such as word 2 and tags 3,4; not word {word}, tags {tags!r}.")
-    document: list[Sentence] | None = None
-    word_count = tag_like = 0
-    for numbers, words, layers in parse_blocks(path, word, tag_columns, report):
-        if words == [NEW_DOCUMENT]:
-            if document:
-                yield Document(tuple(document))
-            document = []
-            continue
-        word_count += len(words)
-        tag_like += sum(is_cell(word) for word in words)
-        entities: list[Entity] = []
-        for layer in layers:
-            spans, strays = decode_tags(layer)
-            entities += [Entity(*span) for span in spans]
-            for k in strays:
-                report.note(common.STRAY_TAGS, f"{path}:{numbers[k]}")
-        entities.sort(key=lambda entity: (entity.start, -entity.end))
-        sentence = Sentence(tuple(words), tuple(entities))
-        if document is None:
-            report.bare_sentences += 1
-            yield Document((sentence,))
-        else:
-            document.append(sentence)
-    if tag_like > MAX_TAG_LIKE_WORDS * word_count:
-        if word > 1 or tag_columns:
-            raise DataError(
-                f"{path}: {tag_like:,} of {word_count:,} words look like tags such as O and B-PER, so column {word} "
-                f"does not hold the words. Name the one that does, such as --read word={1 if word > 1 else 2}."
-            )
-        # No column is left for words.
-        report.note("words look like tags such as O and B-PER", str(path), tag_like)
-    if document:
-        yield Document(tuple(document))
+
+    def parse_sentences() -> Iterator[Item]:
+        continues: bool | None = None  # None: there was no -DOCSTART- line yet
+        word_count = tag_like = 0
+        for numbers, words, layers in parse_blocks(path, word, tag_columns, report):
+            if words == [NEW_DOCUMENT]:
+                continues = False
+                continue
+            word_count += len(words)
+            tag_like += sum(is_cell(word) for word in words)
+            entities: list[Entity] = []
+            for layer in layers:
+                spans, strays = decode_tags(layer)
+                entities += [Entity(*span) for span in spans]
+                for k in strays:
+                    report.note(common.STRAY_TAGS, f"{path}:{numbers[k]}")
+            entities.sort(key=lambda entity: (entity.start, -entity.end))
+            report.bare_sentences += continues is None
+            yield Sentence(tuple(words), tuple(entities)), {"continues": bool(continues)}
+            continues = None if continues is None else True
+        if tag_like > MAX_TAG_LIKE_WORDS * word_count:
+            if word > 1 or tag_columns:
+                raise DataError(
+                    f"{path}: {tag_like:,} of {word_count:,} words look like tags such as O and B-PER, so column "
+                    f"{word} does not hold the words. Name the one that does, such as --read "
+                    f"word={1 if word > 1 else 2}."
+                )
+            # No column is left for words.
+            report.note("words look like tags such as O and B-PER", str(path), tag_like)
+
+    return group_sentences(parse_sentences(), report)
 
 
 def parse_blocks(
@@ -267,26 +268,23 @@ class ConlluWord(NamedTuple):
     entity: str
 
 
-def read_gum(path: Path, report: ConversionReport) -> Iterator[Document]:
+def read_gum(path: Path, report: ConversionReport) -> Iterator[Document | AnnotatedText]:
     """The documents of a `.conllu` file, or of a folder (and the folders in it) in the order of their names."""
     for file in common.find_files(path, "*.conllu", "GUM is one such file, or a folder of them."):
         with common.skip_bad(report):
-            yield from parse_conllu_file(file, report)
+            yield from group_sentences(parse_conllu_file(file, report), report)
 
 
-def parse_conllu_file(path: Path, report: ConversionReport) -> Iterator[Document]:
-    """The documents of a file: from one `# newdoc` to the next; without any, each sentence."""
+def parse_conllu_file(path: Path, report: ConversionReport) -> Iterator[Item]:
+    """The sentences of a file. A document goes from one `# newdoc` to the next; without any, each sentence is one."""
     id: str | None = None
-    has_newdoc = False
+    has_newdoc, continues = False, False
     fields = ENTITY_FIELDS.split("-")
-    sentences: list[tuple[str | None, Sentence]] = []  # with the characters before each
     for lines in common.line_blocks(path, report):
         block = "\n".join(line for _, line in lines)
         newdoc = NEWDOC.search(block)  # also of a sentence that cannot be read
         if newdoc or not has_newdoc:
-            if sentences:
-                yield common.join_sentences(sentences, id, {})
-            id, sentences, has_newdoc = newdoc and newdoc[1], [], has_newdoc or bool(newdoc)
+            id, continues, has_newdoc = newdoc and newdoc[1], False, has_newdoc or bool(newdoc)
         with common.skip_bad(report, f"{path}:{lines[0][0]}"):
             metadata, words = parse_conllu(block, report)
             fields = metadata.get("global.Entity", "-".join(fields)).split("-")
@@ -294,9 +292,9 @@ def parse_conllu_file(path: Path, report: ConversionReport) -> Iterator[Document
             if not "".join(sentence.words).strip("_"):
                 report.note(MASKED)
             starts_paragraph = "newpar" in metadata or "newpar id" in metadata
-            sentences.append(("" if not sentences else "\n\n" if starts_paragraph else " ", sentence))
-    if sentences:
-        yield common.join_sentences(sentences, id, {})
+            before = "" if not continues else "\n\n" if starts_paragraph else " "
+            yield sentence, {"doc_id": id, "before": before, "continues": continues}
+            continues = True
 
 
 def parse_conllu(block: str, report: ConversionReport) -> tuple[dict[str, str], list[ConlluWord]]:

@@ -1,22 +1,23 @@
-"""What the formats share: skipping bad records, checking fields, JSON output, and counting what is lost."""
+"""What the formats share: skipping bad records, checking fields, documents of sentences, JSON output, and losses."""
 
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from nestree.data.alignment import AnnotatedText
 from nestree.data.io import ConversionReport, atomic_writer, list_files, read_lines_or_errors
 from nestree.errors import DataError
-from nestree.types import Document, Entity, Sentence, Span, char_span
+from nestree.types import Document, Entity, Sentence, Span, char_span, join_sentences
 
 Record = dict[str, Any]
 Ends = Literal["exclusive", "inclusive"]
 Part = Literal["all", "train", "dev", "test"]
-T = TypeVar("T", str, list[Any], dict[str, Any])
+T = TypeVar("T", str, bool, list[Any], dict[str, Any])
+Item = tuple[Sentence, Record] | AnnotatedText  # a sentence, with what is known of its document; or a text
 NOT_COMPARED = "annotations without their text: not compared"
 STRAY_TAGS = "tags that continue no entity: taken as the beginning of one"
 TEXT_NOT_KEPT = "texts not kept: the words do not follow each other in them"
@@ -99,7 +100,7 @@ def require(record: Record, key: str, kind: type[T], default: T) -> T:
     """The value under this key, which must have this type; the default if there is none."""
     value = record.get(key)
     if value is not None and not isinstance(value, kind):
-        name = {str: "a string", list: "a list", dict: "an object"}[kind]
+        name = {str: "a string", bool: "true or false", list: "a list", dict: "an object"}[kind]
         raise DataError(f"`{key}` must be {name}, and is {value!r:.60}.")
     return default if value is None else value
 
@@ -142,18 +143,38 @@ def locate_words(words: Iterable[Any], text: str) -> tuple[Span, ...]:
     return tuple(offsets)
 
 
-def join_sentences(
-    sentences: Sequence[tuple[str | None, Sentence]], id: str | None, extra: Record, after: str = ""
-) -> Document:
-    """The document of sentences, each with the characters before it; its text is known if all of these are."""
-    if any(before is None or sentence.text is None for before, sentence in sentences):
-        return Document(tuple(sentence for _, sentence in sentences), None, id, extra)
-    text, moved = "", []
-    for before, sentence in sentences:
-        text += before or ""
-        moved.append(replace(sentence, start=len(text)))
-        text += sentence.text or ""
-    return Document(tuple(moved), text + after, id, extra)
+def group_sentences(items: Iterable[Item], report: ConversionReport) -> Iterator[Document | AnnotatedText]:
+    """The documents that consecutive sentences make; texts among them are passed on."""
+    group: list[tuple[Sentence, Record]] = []
+    for item in items:
+        if group and (isinstance(item, AnnotatedText) or not continues(item[1], group[-1][1])):
+            yield to_document(group)
+            group = []
+        if isinstance(item, AnnotatedText):
+            report.texts += 1  # not earlier: predict_files compares it from document to document
+            yield item
+        else:
+            group.append(item)
+    if group:
+        yield to_document(group)
+
+
+def continues(record: Record, last: Record) -> bool:
+    """Whether this line belongs to the document of the last one."""
+    if record.get("continues") is not None:
+        return bool(record["continues"])
+    return record.get("doc_id") not in (None, "") and record["doc_id"] == last.get("doc_id")
+
+
+def to_document(group: list[tuple[Sentence, Record]]) -> Document:
+    """The document of these sentences; its text is known if each line says what comes before it."""
+    first, last = group[0][1], group[-1][1]
+    extra, after = first.get("document"), last.get("after")
+    sentences = [
+        (before if isinstance(before := record.get("before"), str) else None, sentence) for sentence, record in group
+    ]
+    id, extra = optional_str(first.get("doc_id")), extra if isinstance(extra, dict) else {}
+    return join_sentences(sentences, id, extra, after if isinstance(after, str) else "")
 
 
 # Writing

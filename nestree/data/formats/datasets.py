@@ -48,7 +48,7 @@ def read_datasets(
     does not say it. ends: "exclusive" or "inclusive", for entities.
     """
 
-    def parse_rows() -> Iterator[jsonl.Item]:
+    def parse_rows() -> Iterator[common.Item]:
         is_json = not JSON_SUFFIXES.isdisjoint(path.suffixes)
         json_rows: Iterator[tuple[str, Record, Any]] = ((place, row, {}) for place, row in json_records(path, report))
         for place, row, features in json_rows if is_json else read_rows(path, split, report):
@@ -59,7 +59,7 @@ def read_datasets(
                 else:
                     yield jsonl.parse_text(record, report)
 
-    yield from jsonl.group_sentences(parse_rows(), report)
+    yield from common.group_sentences(parse_rows(), report)
 
 
 def read_rows(path: Path, split: str, report: ConversionReport) -> Iterator[tuple[str, dict[str, Any], Any]]:

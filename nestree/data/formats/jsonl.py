@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from nestree.data.alignment import AnnotatedText, Mention, align
 from nestree.data.formats import common
-from nestree.data.formats.common import Record
+from nestree.data.formats.common import Item, Record, continues, group_sentences
 from nestree.data.io import ConversionReport, atomic_writer, parse_json, read_lines
 from nestree.errors import DataError
 from nestree.text import split, split_at_boundaries
@@ -41,9 +41,6 @@ KEYS_OF_OTHER_FORMATS |= dict.fromkeys(("ner", "ners", "entity_mentions"), "rese
 def read_jsonl(path: Path, report: ConversionReport) -> Iterator[Document | AnnotatedText]:
     """The documents of a file of JSON lines."""
     yield from group_sentences(parse_lines(path, report), report)
-
-
-Item = tuple[Sentence, Record] | AnnotatedText  # of a line with words, with its record; of one without
 
 
 def parse_lines(path: Path, report: ConversionReport) -> Iterator[Item]:
@@ -83,40 +80,6 @@ def check_keys(record: Record) -> None:
             )
 
 
-def group_sentences(items: Iterable[Item], report: ConversionReport) -> Iterator[Document | AnnotatedText]:
-    """The documents that consecutive sentences make; texts among them are passed on."""
-    group: list[tuple[Sentence, Record]] = []
-    for item in items:
-        if group and (isinstance(item, AnnotatedText) or not continues(item[1], group[-1][1])):
-            yield to_document(group)
-            group = []
-        if isinstance(item, AnnotatedText):
-            report.texts += 1  # not earlier: predict_files compares it from document to document
-            yield item
-        else:
-            group.append(item)
-    if group:
-        yield to_document(group)
-
-
-def continues(record: Record, last: Record) -> bool:
-    """Whether this line belongs to the document of the last one."""
-    if record.get("continues") is not None:
-        return bool(record["continues"])
-    return record.get("doc_id") not in (None, "") and record["doc_id"] == last.get("doc_id")
-
-
-def to_document(group: list[tuple[Sentence, Record]]) -> Document:
-    """The document of these sentences; its text is known if each line says what comes before it."""
-    first, last = group[0][1], group[-1][1]
-    extra, after = first.get("document"), last.get("after")
-    sentences = [
-        (before if isinstance(before := record.get("before"), str) else None, sentence) for sentence, record in group
-    ]
-    id, extra = common.optional_str(first.get("doc_id")), extra if isinstance(extra, dict) else {}
-    return common.join_sentences(sentences, id, extra, after if isinstance(after, str) else "")
-
-
 def parse_sentence(record: Record) -> Sentence:
     """The sentence of a line that has words."""
     words, text = record.get("tokens", record.get("words")), record.get("text")
@@ -125,10 +88,10 @@ def parse_sentence(record: Record) -> Sentence:
     if text is not None and not isinstance(text, str):
         raise DataError(f"`text` must be a string, and is {text!r:.40}.")
     entities = [parse_entity(entity) for entity in entity_records(record)]
-    complete = check_complete(record)
+    complete = common.require(record, "complete", bool, True)
     extra, forbidden = common.without_keys(record, SENTENCE_KEYS), parse_pairs(record, "forbidden")
     if "questions" in record:
-        answered, absent, unanswered = parse_answers(record["questions"])
+        answered, absent, unanswered = parse_answers(record)
         entities, forbidden = [*entities, *answered], [*forbidden, *absent]
         complete = complete and "complete" in record
         extra = common.without_keys(extra, ["questions"]) | ({"questions": unanswered} if unanswered else {})
@@ -152,13 +115,12 @@ def is_list_of_pairs(value: Any) -> bool:
     return common.is_list_of(value, list) and all(len(item) == 2 for item in value)
 
 
-def parse_answers(questions: Any) -> tuple[list[Entity], list[Span], list[Record]]:
+def parse_answers(record: Record) -> tuple[list[Entity], list[Span], list[Record]]:
     """The entities and the forbidden spans that answers give, and the questions without an answer."""
     entities: list[Entity] = []
     forbidden: list[Span] = []
     unanswered: list[Record] = []
-    if not common.is_list_of(questions, dict):
-        raise DataError(f"`questions` must be a list of objects, and is {questions!r:.60}.")
+    questions: Any = common.json_objects(record, "questions")
     for question in questions:
         start, end, label, answer = (question.get(key) for key in ("start", "end", "label", "answer"))
         if answer is None:
@@ -170,13 +132,6 @@ def parse_answers(questions: Any) -> tuple[list[Entity], list[Span], list[Record
         else:
             raise DataError(f"the answer to a question must be true, false, a label or null, and is {answer!r:.40}.")
     return entities, forbidden, unanswered
-
-
-def check_complete(record: Record) -> bool:
-    complete = record.get("complete", True)
-    if not isinstance(complete, bool):
-        raise DataError(f"`complete` must be true or false, and is {complete!r:.40}.")
-    return complete
 
 
 def entity_records(record: Record) -> list[Record]:
@@ -192,11 +147,8 @@ def entity_records(record: Record) -> list[Record]:
 
 
 def parse_entity(entity: Record) -> Entity:
-    heads = entity.get("heads") or ()
-    if not isinstance(heads, list | tuple):
-        raise DataError(f"`heads` must be a list of words, and is {heads!r:.40}.")
     start, end, label = entity["start"], entity["end"], entity["label"]
-    extra = common.without_keys(entity, ENTITY_KEYS)
+    heads, extra = common.require(entity, "heads", list, []), common.without_keys(entity, ENTITY_KEYS)
     return Entity(start, end, label, entity.get("head"), entity.get("score"), tuple(heads), extra)
 
 
@@ -241,7 +193,7 @@ def parse_text(record: Record, report: ConversionReport) -> AnnotatedText:
         raise DataError(f"a line needs `tokens` or a `text`, and has {', '.join(record) or 'nothing'}.")
     if not isinstance(text, str):
         raise DataError(f"`text` must be a string, and is {text!r:.60}.")
-    complete = check_complete(record)
+    complete = common.require(record, "complete", bool, True)
     mentions = [mention for entity in entity_records(record) for mention in parse_mentions(entity)]
     forbidden = parse_pairs(record, "forbidden")
     extra = common.without_keys(record, ("text", "entities", "doc_id", "complete", "forbidden"))
@@ -275,10 +227,7 @@ def parse_mentions(entity: Record) -> Iterator[Mention]:
     if isinstance(labels, list) and labels and all(isinstance(x, dict) and "label" in x for x in labels):
         each = [common.without_keys(entity, DERIVED_KEYS) | label for label in labels]
     for values in each:
-        heads = values.get("heads") or []
-        if not isinstance(heads, list):
-            raise DataError(f"`heads` must be a list of heads, and is {heads!r:.40}.")
-        head, *heads = map(parse_head, (values.get("head"), *heads))
+        head, *heads = map(parse_head, (values.get("head"), *common.require(values, "heads", list, [])))
         start, end, label, score = values["start"], values["end"], values["label"], values.get("score")
         if type(start) is not int or type(end) is not int:
             raise DataError(f"`start` and `end` must be numbers of characters, and are {start!r:.20}, {end!r:.20}.")

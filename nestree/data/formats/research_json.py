@@ -17,9 +17,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
-from nestree.data.alignment import FRAGMENTS_JOINED
+from nestree.data.alignment import FRAGMENTS_JOINED, AnnotatedText
 from nestree.data.formats import common
-from nestree.data.formats.common import Record
+from nestree.data.formats.common import Item, Record, group_sentences
 from nestree.data.io import ConversionReport, json_records
 from nestree.errors import DataError, EmptySpanError, SpanRangeError
 from nestree.types import Document, Entity, Sentence
@@ -45,38 +45,36 @@ def read_research_json(
     *,
     ends: Literal["inclusive", "exclusive", ""] = "",
     offsets: Literal["sentence", "document", ""] = "",
-) -> Iterator[Document]:
+) -> Iterator[Document | AnnotatedText]:
     """The documents of a file; records with the same `doc_id` that follow each other are one.
 
     ends: "inclusive" or "exclusive"; offsets: words of the "sentence" or of the "document". If they are not given,
     as the system with these keys has it.
     """
-    group: list[Sentence] = []
-    group_id: str | None = None
-    for place, record in json_records(path, report):
-        with common.skip_bad(report, place):
-            keys = next((keys for keys in SYSTEMS if keys[0] in record and keys[1] in record), None)
-            if keys is None:
-                raise DataError(
-                    f"these are not the keys of a system that is known: {', '.join(record)[:80] or 'none'}. "
-                    f"Known are {', '.join(' + '.join(keys) for keys in SYSTEMS)}."
-                )
-            usual_ends, usual_offsets = SYSTEMS[keys]
-            convention = ends or usual_ends, offsets or usual_offsets
-            sentences = list(parse_sentences(record, keys, convention, report, place))
-            for key, what in NOT_READ.items():
-                if isinstance(record.get(key), list) and any(record[key]):
-                    report.note(f"{what} not read")
-            if extra_keys := record.keys() - KNOWN_KEYS - NOT_READ.keys():
-                report.note("extra keys of records not read", times=len(extra_keys))
-            id = common.optional_str(first_value(record, "doc_id", "doc_key"))
-            if group and (not id or id != group_id or "sentences" in record):
-                yield Document(tuple(group), None, group_id)
-                group = []
-            group_id = id
-            group += sentences
-    if group:
-        yield Document(tuple(group), None, group_id)
+
+    def parse_records() -> Iterator[Item]:
+        for place, record in json_records(path, report):
+            with common.skip_bad(report, place):
+                keys = next((keys for keys in SYSTEMS if keys[0] in record and keys[1] in record), None)
+                if keys is None:
+                    raise DataError(
+                        f"these are not the keys of a system that is known: {', '.join(record)[:80] or 'none'}. "
+                        f"Known are {', '.join(' + '.join(keys) for keys in SYSTEMS)}."
+                    )
+                usual_ends, usual_offsets = SYSTEMS[keys]
+                convention = ends or usual_ends, offsets or usual_offsets
+                sentences = list(parse_sentences(record, keys, convention, report, place))
+                for key, what in NOT_READ.items():
+                    if isinstance(record.get(key), list) and any(record[key]):
+                        report.note(f"{what} not read")
+                if extra_keys := record.keys() - KNOWN_KEYS - NOT_READ.keys():
+                    report.note("extra keys of records not read", times=len(extra_keys))
+                of_document = {"doc_id": first_value(record, "doc_id", "doc_key")}
+                for number, sentence in enumerate(sentences):
+                    continues = {"continues": number > 0} if "sentences" in record else {}
+                    yield sentence, of_document | continues
+
+    return group_sentences(parse_records(), report)
 
 
 def first_value(record: Record, *keys: str) -> Any:
