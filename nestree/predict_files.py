@@ -37,6 +37,7 @@ from nestree.data.io import (
     list_files,
     lock_file,
     lock_owner,
+    real_path,
     report_progress,
     set_within,
     streams_stdout,
@@ -131,7 +132,7 @@ def plan_jobs(
         raise DataError(
             f"{out} is a file, and several inputs are written to a folder, one file each. Give another name."
         )
-    sources_read = {path.resolve() for path in names}
+    sources_read = {real_path(path) for path in names}
     targets: dict[Path, Job] = {}
     for path, name in names.items():
         ending = "" if format == "brat" and inputs[path] != "text" else ENDINGS[format]
@@ -143,7 +144,7 @@ def plan_jobs(
             )
         if as_url(out) and not job.name.isprintable():  # half surrogates stand for bytes that are not UTF-8
             raise InputError(f"{path}: an object store needs names in UTF-8 without control characters. Rename it.")
-        if job.target.resolve() in sources_read:
+        if real_path(job.target) in sources_read:
             raise InputError(f"{job.target} is one of the files that are read. Write to another folder.")
         targets[job.target] = job
     return JobPlan(tuple(targets.values()), out, format, left_out)
@@ -159,7 +160,7 @@ def find_inputs(source: Path, format: str | None, out: Path, skip_bad: bool) -> 
     except DataError:  # a file whose content tells the format cannot be read
         if not skip_bad:
             raise
-    files = [path for path in list_files(source) if out == STDIO or not path.resolve().is_relative_to(out.resolve())]
+    files = [path for path in list_files(source) if out == STDIO or not real_path(path).is_relative_to(real_path(out))]
     chosen = texts = [path for path in files if is_text_name(path)]
     if format is None:
         known = (*TEXT_SUFFIXES, *formats.SUFFIXES, *(f"{suffix}.gz" for suffix in formats.SUFFIXES))

@@ -1,5 +1,6 @@
 """The commands train, distill, pretrain and experiment."""
 
+import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -95,7 +96,7 @@ class RunOptions:
         paths |= {part: path for part in PARTS if (path := getattr(self, part))}
         if Path("-") in paths.values():
             raise InputError("training data is read more than once, and standard input cannot be. Name files.")
-        return {part: str(path.resolve()) for part, path in paths.items()}
+        return {part: os.path.realpath(path) for part, path in paths.items()}
 
 
 def train(
@@ -149,8 +150,8 @@ def distill(
     if hard and not (run.resume or unlabelled):
         raise InputError("--hard learns what the teacher finds in texts, and there are none. Name them: --unlabelled.")
     distillation = {
-        "teachers": [str(Path(name).resolve()) if Path(name).exists() else name for name in teacher or ()],
-        "unlabelled": [str(path.resolve()) for path in unlabelled or ()],
+        "teachers": [os.path.realpath(name) if Path(name).exists() else name for name in teacher or ()],
+        "unlabelled": [os.path.realpath(path) for path in unlabelled or ()],
         "hard": hard,
         "repeat": repeat,
     }

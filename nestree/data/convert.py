@@ -8,7 +8,7 @@ from typing import Any
 
 from nestree.data.formats import detect_format, detect_output_format, read, write
 from nestree.data.formats.common import WITHOUT_TEXT
-from nestree.data.io import ConversionReport, check_output_is_not_input, list_files
+from nestree.data.io import ConversionReport, check_output_is_not_input, list_files, real_path
 from nestree.errors import escape_newlines, plural
 
 log = logging.getLogger(__name__)
@@ -91,7 +91,7 @@ def convert(
 
     Formats are detected unless they are named. `skip_bad`: skip and list invalid records.
     """
-    same_name = (file for file in list_files(source) if file.name == target.resolve().name)
+    same_name = (file for file in list_files(source) if file.name == real_path(target).name)
     check_output_is_not_input(target, [source, *same_name])
     source_format = source_format or detect_format(source)
     target_format = target_format or detect_output_format(target)

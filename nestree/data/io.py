@@ -241,6 +241,11 @@ def decompress(file: BinaryIO, path: Path) -> io.BufferedReader:
     return io.BufferedReader(GzipReader(buffered, path), 2**17) if is_gzip else buffered
 
 
+def real_path(path: Path) -> Path:
+    """The path without links. `Path.resolve` raises a RuntimeError before Python 3.13 if links lead in a circle."""
+    return Path(os.path.realpath(path))
+
+
 def list_files(folder: Path) -> list[Path]:
     """The files in a folder and the folders in it, sorted, without hidden ones.
 
@@ -538,7 +543,7 @@ def check_output_path(path: Path, sources: Iterable[Path] = ()) -> None:
         raise DataError(f"{path} is a directory, and a file is needed. Give the name of a file in it.")
     if path.exists() and not path.is_file():
         return  # a device or a pipe
-    folder = path.resolve().parent
+    folder = real_path(path).parent
     while not folder.exists():  # it will be made
         folder = folder.parent
     try:
@@ -551,7 +556,7 @@ def check_output_path(path: Path, sources: Iterable[Path] = ()) -> None:
 def check_output_is_not_input(path: Path, sources: Iterable[Path]) -> None:
     """Raise if the output is one of the inputs."""
     for source in sources:
-        if STDIO not in (source, path) and source.resolve() == path.resolve():
+        if STDIO not in (source, path) and real_path(source) == real_path(path):
             raise InputError(f"{path} is the input. Write to another file.")
 
 
@@ -611,7 +616,7 @@ def atomic_path(path: Path) -> Iterator[Path]:
     if path.is_dir() and any(path.iterdir()):
         raise DataError(f"{path} is a directory that is not empty. Give a new name.")
     is_device = path.exists() and not (path.is_file() or path.is_dir())
-    path = path.resolve() if path.is_symlink() and not is_device else path
+    path = real_path(path) if path.is_symlink() and not is_device else path
     try:
         if is_device:
             yield path

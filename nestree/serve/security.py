@@ -4,7 +4,6 @@ Texts never reach a log: unexpected errors are logged by their type and place, w
 """
 
 import base64
-import binascii
 import hmac
 import logging
 import time
@@ -130,6 +129,6 @@ def parse_key(authorization: str) -> bytes:
     if scheme.lower() == "basic":
         try:
             return base64.b64decode(value, validate=True).partition(b":")[2]
-        except binascii.Error:
+        except ValueError:  # not base64, or not ASCII
             return b""
     return b""

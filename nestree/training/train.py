@@ -1,6 +1,7 @@
 """`train`: from annotated data to a model. `fit`: prepare and check a run, run its epochs, evaluate the best one."""
 
 import json
+import os
 import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -120,7 +121,7 @@ def train(
     if not resume and config in (None, "default") and not settings.keys() & {"batch_words", "training__batch_words"}:
         epochs = settings.get("epochs", settings.get("training__epochs"))
         chosen, corpus = adapt_to_small_data(chosen, corpus, epochs)
-    files = {part: str(Path(s).resolve()) for part, s in sources.items() if isinstance(s, str | Path)}
+    files = {part: os.path.realpath(s) for part, s in sources.items() if isinstance(s, str | Path)}
     names = ", ".join(dict.fromkeys(Path(path).name for path in files.values()))
     about = {"data": names} if names else {}
     origin = {"options": {}, **files, "card": about}  # for `nestree train --resume`

@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.autograd import forward_ad
 
 from nestree.errors import BackendError, ChartMemoryError, PotentialsError, WrongTreeError
@@ -326,6 +327,11 @@ def prepare(
     backend, chart_bytes, dtype = plan_for(potentials)
     if backend is not reference and has_tangents(potentials):
         raise BackendError('only the reference has forward-mode derivatives; use `use_backend("reference")`.')
+    if backend is not reference and any(t is not None and is_functorch_wrapped_tensor(t) for t in potentials):
+        raise BackendError(
+            'torch.func.grad needs the reference; use `use_backend("reference")`, or torch.autograd.grad. '
+            "torch.func.vmap works on no backend; these functions have a batch dimension of their own."
+        )
     batch, n, device = potentials.span.shape[0], potentials.span.shape[1] - 1, potentials.span.device
     raise_pending(wait=False)
     if gradient is None:

@@ -207,19 +207,22 @@ def test_what_is_bad_is_named_and_skipped_if_wished(tiny_model, tmp_path, collat
     (source / "b" / "latin.txt").write_bytes(b"Lisbon.\ncaf\xe9")
     (source / "c.jsonl").write_text('{"tokens": ["Oslo"]}\n{"tokens": 1}\n{"tokens": ["Lisbon"]}\n')
     (source / "gone.txt").symlink_to(tmp_path / "nowhere.txt")
+    (source / "loop.txt").symlink_to("loop.txt")
     usual = command(tiny_model, source, out)
     done = nestree(*usual)
     latin = f"{source / 'b' / 'latin.txt'}:2: byte 0xe9 is not UTF-8."
     assert done.exit_code == 2
     advice = "Continue with the same command and --resume, and with --skip-bad to leave out what cannot be read."
-    assert f"Done: 1 of 5 files. {advice}" in done.stderr
+    assert f"Done: 1 of 6 files. {advice}" in done.stderr
     assert done.stderr.splitlines()[-1].startswith(f"Error: {latin}")
     done = nestree(*usual, "--resume", "--skip-bad", "-q")
     assert done.exit_code == 1
     first, *named = done.stderr.splitlines()
-    assert first == "3 skipped:"
-    missing = f"{source / 'gone.txt'} does not exist. Check the name and the directory."
-    places = [latin.split(": ")[0], f"{source / 'c.jsonl'}:2", missing]
+    assert first == "4 skipped:"
+    missing = [
+        f"{source / name} does not exist. Check the name and the directory." for name in ("gone.txt", "loop.txt")
+    ]
+    places = [latin.split(": ")[0], f"{source / 'c.jsonl'}:2", *missing]
     assert [line.strip().split(": ")[0] for line in named] == places
     assert list(read_folder(out)) == ["a.jsonl", "b/a.jsonl", "c.jsonl"]
     assert read_folder(out)["c.jsonl"].count(b"\n") == 2
@@ -231,7 +234,7 @@ def test_what_is_bad_is_named_and_skipped_if_wished(tiny_model, tmp_path, collat
     assert [sentence.text for sentence in read] == ["Lisbon.\ncafé"]  # and what is done is not done again
     assert done.exit_code == 1  # there is still a line that was skipped
     assert list(read_folder(out)) == ["a.jsonl", "b/a.jsonl", "b/latin.jsonl", "c.jsonl"]
-    assert "(4 done before)" in done.stderr
+    assert "(5 done before)" in done.stderr
 
 
 def test_a_sentence_that_a_model_fails_on_is_named(tiny_model, tmp_path, collated):

@@ -140,6 +140,9 @@ def test_files_are_written_atomically(tmp_path):
         fail(file)
     assert path.read_bytes() == b"one\n"
     assert list(path.parent.iterdir()) == [path]
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(DataError, match="y cannot be written"), atomic_writer(tmp_path / "loop" / "y") as file:
+        pass
 
 
 def test_a_file_does_not_replace_a_folder(tmp_path):

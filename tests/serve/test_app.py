@@ -207,7 +207,7 @@ def test_api_key(serve):
     with serve(api_key="s3crét") as client:
         basic = base64.b64encode("anyone:s3crét".encode()).decode()
         no_password = "Basic " + base64.b64encode(b"x").decode()
-        for value in ("", "Bearer", "Bearer wrong", "Basic !", no_password, "s3cret"):
+        for value in ("", "Bearer", "Bearer wrong", "Basic !", b"Basic \xff", no_password, "s3cret"):
             response = post(client, {"texts": []}, authorization=value)
             assert "key" in error_of(response, 401, "wrong_key")
             assert response.headers["www-authenticate"] == 'Bearer realm="nestree"'

@@ -204,7 +204,8 @@ assert os.waitpid(child, 0)[1] == 0
 
 
 COUNT_TREES = """
-import logging
+import logging, sys
+sys.modules["dill"] = None  # torch.utils.data imports it where it is installed, and it needs a temporary folder
 logging.basicConfig(level=logging.INFO)
 import torch
 from nestree.treecrf import PlainPotentials, log_partition, numba_kernels, use_backend
@@ -266,6 +267,14 @@ def test_a_read_only_install(installed):
     trees, from_disk, messages = count_trees(preexec_fn=without_override)
     assert (trees, from_disk) == (5, 1)
     assert "compiling kernels" not in messages
+
+    def nowhere_to_write() -> None:  # so that there is no temporary folder, either
+        without_override()
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+
+    trees, from_disk, messages = count_trees(preexec_fn=nowhere_to_write)
+    assert (trees, from_disk) == (5, 0)
+    assert "compiled code is not kept" in messages
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="modes and rights as Linux has them")

@@ -216,7 +216,7 @@ def test_entropy_and_kl_divergence_keep_their_digits_in_float32(backend):
     assert abs(float(kl_divergence(p, q, [40]))) < 1e-3
 
 
-def test_torch_func_grad_works_on_the_reference():
+def test_torch_func_grad_works_on_the_reference_and_raises_elsewhere():
     potentials = single()
 
     def total(span: torch.Tensor) -> torch.Tensor:
@@ -225,6 +225,8 @@ def test_torch_func_grad_works_on_the_reference():
     with use_backend("reference"):
         gradient = torch.func.grad(total)(potentials.span)
     torch.testing.assert_close(gradient, marginals(potentials, LENGTHS).span)
+    with use_backend("numba"), pytest.raises(BackendError, match=r"torch\.func\.grad needs the reference"):
+        torch.func.grad(total)(potentials.span)
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit")  # in PyTorch itself

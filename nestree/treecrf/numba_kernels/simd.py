@@ -99,8 +99,8 @@ def temporary_cache() -> str | None:
     """A temporary folder that only this user can write to, as its code will be run; None: there is none."""
     if not hasattr(os, "getuid"):
         return None
-    folder = Path(tempfile.gettempdir()) / f"nestree-cache-{os.getuid()}"
     try:
+        folder = Path(tempfile.gettempdir()) / f"nestree-cache-{os.getuid()}"
         folder.mkdir(mode=0o700, exist_ok=True)
         status = folder.lstat()
     except OSError:
