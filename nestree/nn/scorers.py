@@ -206,12 +206,20 @@ class SpanLabels:
     score_all: Callable[..., Tensor] | None = None  # all left and right ends -> [B, n + 1, n + 1, L]
 
     def score_spans(self, b: Tensor, i: Tensor, j: Tensor, h: Tensor | None) -> Tensor:
-        return self.score(*(part[b, k] for part, k in zip(self.parts, (i, j, h), strict=False)))
+        places = zip(self.parts, (i, j) if h is None else (i, j, h), strict=False)
+        return self.score(*(select_rows(part, b, k) for part, k in places))
 
     def chart(self) -> Tensor:
         if self.score_all is None:
             raise ModelError("labels that depend on heads have no chart of spans alone.")
         return self.score_all(*self.parts)
+
+
+def select_rows(vectors: Tensor, b: Tensor, k: Tensor) -> Tensor:
+    """vectors[b, k]; on a CPU with the same gradient in each run, as an index's is summed by threads in any order."""
+    if vectors.device.type != "cpu":
+        return vectors[b, k]
+    return torch.nn.functional.embedding(b * vectors.shape[1] + k, vectors.flatten(0, 1))
 
 
 CACHED_TRIPLES = 8192  # whose vectors stay in the cache of a CPU

@@ -27,7 +27,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.autograd import forward_ad
 
 from nestree.errors import BackendError, ChartMemoryError, PotentialsError, WrongTreeError
@@ -49,6 +48,14 @@ from nestree.treecrf.potentials import (
     sanitize,
 )
 from nestree.treecrf.trees import Trees, backtrack
+
+try:  # PyTorch has no public function for this
+    from torch._C._functorch import is_functorch_wrapped_tensor
+except ImportError:
+
+    def is_functorch_wrapped_tensor(tensor: Tensor) -> bool:
+        return False
+
 
 BACKENDS = {
     "triton": "nestree.treecrf.triton_kernels",

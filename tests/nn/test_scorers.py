@@ -12,6 +12,7 @@ from nestree.nn.scorers import (
     LowRankTriaffine,
     RotaryEmbedding,
     Scorer,
+    SpanLabels,
     arc_cells,
     normalize_scores,
 )
@@ -183,3 +184,22 @@ def test_each_score_sees_its_own_vectors():
     after = [seen([*base[:k], base[k] + 1, *base[k + 1 :]]) for k in range(4)]
     changed = [[not torch.equal(x, y) for x, y in zip(before, each, strict=True)] for each in after]
     assert changed == [[True, False, False], [False, True, False], [False, False, True], [False, False, True]]
+
+
+def test_gradients_of_labels_are_the_same_in_each_run():
+    """Several threads that add up the gradients of one vector would do so in any order."""
+    torch.manual_seed(0)
+    parts = [torch.randn(4, 40, 256, requires_grad=True) for _ in range(3)]
+    rows = torch.randint(4, (2000,)), *torch.randint(40, (3, 2000)).unbind()
+    torch.set_num_threads(4)
+    weights = torch.randn(2000, 256)
+
+    def gradients():
+        scores = SpanLabels(parts, lambda *vectors: sum(vectors)).score_spans(*rows)
+        return torch.autograd.grad(scores, parts, weights)
+
+    first = gradients()
+    for _ in range(20):
+        assert all(map(torch.equal, gradients(), first))
+    expected = torch.zeros(4, 40, 256, dtype=torch.float64).index_put(rows[:2], weights.double(), accumulate=True)
+    torch.testing.assert_close(first[0].double(), expected, rtol=1e-5, atol=1e-4)
