@@ -14,7 +14,6 @@ With `--teachers` and `--unlabelled`, runs with settings `distill.KEY=VALUE` dis
     hard       1: hard labels [0]                       repeat, varied   see nestree.training.distill.make_teachers
     raw        1: teachers without their temperatures [0]
 
-`--average` adds a run: the mean of the weights of the others, which start from the same `--init`, calibrated on dev.
 `--only-steps N` times N steps of each run, one run after another, and trains no model.
 """
 
@@ -105,11 +104,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         store(result, options.out)
 
     run_processes(run_job, jobs, at_once, receive)
-    if options.average:
-        result["rows"].append(average_and_score([job for name, job in jobs.items() if "dev" in rows[name]]))
     groups: dict[str, list[float]] = {}
-    for row in result["rows"]:
-        if "test" in row and "average" not in row:
+    for row in rows.values():
+        if "test" in row:
             name = f"{row['data']} {row['recipe']} {' '.join(row['changes'])} {row.get('distill', '')}"
             groups.setdefault(name.strip(), []).append(row["test"]["f1"])
     for name, scores in groups.items():
@@ -134,14 +131,12 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--steps", type=int, default=0, help="time this many steps after each run")
     add("--only-steps", type=int, metavar="N", help="time N steps of each run, and train no model")
     add("--keep-models", action="store_true", help="without it, only predictions are kept")
-    add("--average", action="store_true", help="score the mean of the weights of all runs, too; keeps models")
     add("--resume", action="store_true", help="continue runs in --folder that were stopped")
     add("--analyze", "--analyse", action="store_true", help="analyze errors")
     add("--device", default="auto", help="auto, cpu or cuda")
     add("--commit", help="the commit to record outside a git checkout")
     options = parser.parse_args(arguments)
     options.folder = options.folder or options.out.parent / options.out.stem
-    options.keep_models |= options.average
     return options
 
 
@@ -254,9 +249,21 @@ def train_and_score(job: Job, send: Send) -> None:
     if not (folder / checkpoint.WEIGHTS).is_file():
         return send({**row, "status": "stopped before the first epoch was done"})
     model = checkpoint.load(folder, select_device(options.device))
-    if not result.evaluation:
-        calibrate(model, settings, corpus.dev)
-    row |= score_parts(job, model, corpus.dev, test)
+    if not result.evaluation:  # training does this at its end
+        model.temperatures = fit_temperatures(model, corpus.dev)
+        if settings.decoding.tune:
+            model.settings = replace(settings, decoding=best_decoder(model, corpus.dev))
+    row["decoding"], row["temperatures"] = asdict(model.settings.decoding), model.temperatures._asdict()
+    row["dev"] = score_model(model, corpus.dev, options.analyze)[0]
+    if test:
+        sentences = model.sentences_with_context(test)
+        row["test"], predicted = score_model(model, sentences, options.analyze)
+        if options.analyze:
+            row["test"]["by_sentence"] = count_by_sentence(sentences, predicted)
+        left = iter(predicted)
+        documents = [replace(d, sentences=tuple(next(left) for _ in d.sentences)) for d in test]
+        formats.write(documents, Path(f"{job.folder}.predictions.jsonl.gz"), "jsonl")
+        row["robustness"] = score_robustness(model, sentences)
     if not options.keep_models:
         shutil.rmtree(folder)
     send(row)
@@ -264,45 +271,6 @@ def train_and_score(job: Job, send: Send) -> None:
         del model
         send({"step": measure_steps(settings, corpus, options.device, options.steps)})
     return None
-
-
-def score_parts(job: Job, model: Recognizer, dev: Sequence[Sentence], test: Sequence[Document]) -> Row:
-    """The scores of a calibrated model on dev and test; writes its predictions of test."""
-    row: Row = {"decoding": asdict(model.settings.decoding), "temperatures": model.temperatures._asdict()}
-    row["dev"] = score_model(model, dev, job.options.analyze)[0]
-    if test:
-        sentences = model.sentences_with_context(test)
-        row["test"], predicted = score_model(model, sentences, job.options.analyze)
-        if job.options.analyze:
-            row["test"]["by_sentence"] = count_by_sentence(sentences, predicted)
-        left = iter(predicted)
-        documents = [replace(d, sentences=tuple(next(left) for _ in d.sentences)) for d in test]
-        formats.write(documents, Path(f"{job.folder}.predictions.jsonl.gz"), "jsonl")
-        row["robustness"] = score_robustness(model, sentences)
-    return row
-
-
-def average_and_score(jobs: Sequence[Job]) -> Row:
-    """The row of the model whose weights are the means of those of these runs."""
-    job = replace(jobs[0], name=f"{jobs[0].data.name}-average")
-    model = checkpoint.load(jobs[0].folder, select_device(job.options.device))
-    weights = [checkpoint.read_weights(each.folder) for each in jobs]
-    mean = {
-        name: torch.stack([each[name] for each in weights]).mean(0) if value.is_floating_point() else value
-        for name, value in weights[0].items()
-    }
-    model.load_state_dict(mean)
-    settings, corpus, test = load_data(job)
-    calibrate(model, settings, corpus.dev)
-    row = {**describe(job), "average": [each.seed for each in jobs], "status": "finished"}
-    return row | score_parts(job, model, corpus.dev, test)
-
-
-def calibrate(model: Recognizer, settings: Settings, dev: Sequence[Sentence]) -> None:
-    """Fit temperatures and choose the decoder, as training does at its end."""
-    model.settings, model.temperatures = settings, fit_temperatures(model, dev)
-    if settings.decoding.tune:
-        model.settings = replace(settings, decoding=best_decoder(model, dev))
 
 
 def load_teachers(job: Job) -> list[Recognizer]:
