@@ -59,6 +59,7 @@ from nestree.types import Document, round_probability
 BUFFERED_BATCHES = 5
 ENDINGS = {name: format.ending for name, format in formats.FORMATS.items() if format.writable}
 ENDINGS |= {"brat": ".ann", "datasets": ".parquet"}  # of one document, or of one file
+MAX_NAME_BYTES = 255  # of a file, on most systems
 LOG_FILE = ".nestree.jsonl"
 LOCK_FILE = ".nestree.lock"
 LOG_FOLDER = ".nestree"  # in an object store, where nothing can be appended to a file
@@ -141,6 +142,11 @@ def plan_jobs(
             raise InputError(
                 f"{targets[job.target].source} and {path} would both become {job.target}. Rename one, or predict them "
                 "into two folders."
+            )
+        if (size := len(os.fsencode(job.target.name))) > MAX_NAME_BYTES:
+            raise InputError(
+                f"{path}: the name of its output would have {size} bytes, and at most {MAX_NAME_BYTES} are possible. "
+                "Rename it."
             )
         if as_url(out) and not job.name.isprintable():  # half surrogates stand for bytes that are not UTF-8
             raise InputError(f"{path}: an object store needs names in UTF-8 without control characters. Rename it.")

@@ -82,9 +82,10 @@ class Service:
         charset = re.search(r'charset\s*=\s*"?([\w-]*)', given)
         in_utf8 = charset is None or charset[1] in ("utf-8", "utf8", "us-ascii")
         kind = given.partition(";")[0].strip()
-        if kind != "application/json" or not in_utf8 or "content-encoding" in request.headers:
-            compressed = "compressed " * ("content-encoding" in request.headers)
-            message = f"The body is {compressed}{given[:100] or 'of no type'}; send plain application/json in UTF-8."
+        is_compressed = request.headers.get("content-encoding", "identity") != "identity"
+        if kind != "application/json" or not in_utf8 or is_compressed:
+            form = f"{'compressed ' * is_compressed}{given[:100] or 'of no type'}"
+            message = f"The body is {form}; send plain application/json in UTF-8."
             raise ApiError(415, "wrong_content_type", message)
         timeout = asyncio.timeout(self.options.timeout)
         self.bodies.add(timeout)

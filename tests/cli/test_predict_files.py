@@ -257,7 +257,7 @@ def test_a_sentence_that_a_model_fails_on_is_named(tiny_model, tmp_path, collate
 
 
 def test_files_that_cannot_be_planned(tiny_model, tmp_path):
-    """An empty file whose format is detected by content, and a name that is not UTF-8."""
+    """An empty file whose format is detected by content, a name that is not UTF-8, and one that is too long."""
     source = tmp_path / "in"
     source.mkdir()
     (source / "empty.jsonl").write_text("")
@@ -269,6 +269,8 @@ def test_files_that_cannot_be_planned(tiny_model, tmp_path):
     assert "1 skipped:" in done.stderr
     (document,) = (json.loads(text) for text in read_folder(tmp_path / "out").values())
     assert document["doc_id"] == "caf\\xe9"
+    (source / f"{'n' * 250}.txt").write_text(TEXT)
+    assert "the name of its output would have 256 bytes, and at most 255" in refuse(*usual, "--skip-bad", "--resume")
 
 
 def test_memory_is_bounded(tiny_model, tmp_path, monkeypatch):

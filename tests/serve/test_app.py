@@ -109,6 +109,7 @@ def test_content_types_paths_and_methods(client: TestClient):
     for headers in ({"content-type": "text/plain"}, {"content-type": ""}, packed, latin):
         response = client.post("/v1/entities", content=b"{}", headers=headers)
         assert "application/json" in error_of(response, 415, "wrong_content_type")
+    assert client.post("/v1/entities", json={"texts": []}, headers={"content-encoding": "identity"}).status_code == 200
     assert "/nowhere" in error_of(client.get("/nowhere"), 404, "not_found")
     assert "DELETE" in error_of(client.delete("/v1/entities"), 405, "method_not_allowed")
     assert post(client, {"texts": ["a"], "trees": None, "known": None, "labels": None}).status_code == 200
