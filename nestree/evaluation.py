@@ -31,8 +31,9 @@ permutation test    its significance: under the null hypothesis, the two predict
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import accumulate
 from numbers import Integral
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -57,6 +58,47 @@ Key = tuple[int, int, str]  # start, end, label: what is compared
 EntitiesByKey = Mapping[Key, Entity]  # the entities of one sentence, without duplicates
 
 # Gold and predicted sentences
+
+
+def match_sentences(*sides: Sequence[Sentence]) -> list[Sequence[Sentence]]:
+    """The sides with the same sentences, if they have the same words: those that end in different places are joined.
+
+    An entity across the end of a sentence joins sentences when text is read: annotators of one text may differ in that.
+
+    >>> gold, predicted = match_sentences([Sentence(["a"]), Sentence(["b", "c"])], [Sentence(["a", "b", "c"])])
+    >>> gold[0].words, len(gold), len(predicted)
+    (('a', 'b', 'c'), 1, 1)
+    """
+    ends = [list(accumulate(len(sentence.words) for sentence in side)) for side in sides]
+    words = ([word for sentence in side for word in sentence.words] for side in sides)
+    if all(each == ends[0] for each in ends) or len(set(map(tuple, words))) > 1:
+        return [*sides]
+    common = set(ends[0]).intersection(*ends)
+    other = len(set(ends[0]).union(*ends)) - len(common)
+    log.warning("ends of sentences that only one side has, joined to the next sentence: %s", f"{other:,}")
+    matched: list[Sequence[Sentence]] = []
+    for side, side_ends in zip(sides, ends, strict=True):
+        groups: list[list[Sentence]] = [[]]
+        for sentence, end in zip(side, side_ends, strict=True):
+            groups[-1].append(sentence)
+            if end in common:
+                groups.append([])
+        matched.append([group[0] if len(group) == 1 else join_words(group) for group in groups[:-1]])
+    return matched
+
+
+def join_words(sentences: Sequence[Sentence]) -> Sentence:
+    """One sentence of these words and entities, without text."""
+    words: list[str] = []
+    entities: list[Entity] = []
+    for sentence in sentences:
+        k = len(words)
+        words += sentence.words
+        for e in sentence.entities:
+            head = None if e.head is None else e.head + k
+            heads = tuple(word + k for word in e.heads)
+            entities.append(replace(e, start=e.start + k, end=e.end + k, head=head, heads=heads))
+    return Sentence(words, entities, id=sentences[0].id, complete=all(sentence.complete for sentence in sentences))
 
 
 def check_alignment(gold: Sequence[Sentence], predicted: Sequence[Sentence]) -> None:
@@ -96,8 +138,8 @@ def describe_difference(number: int, gold: Sequence[Sentence], predicted: Sequen
         what = f"The text is the same, its words are not: predict on the words of the gold file, {convert} --words."
     elif gold_text.startswith(text) or text.startswith(gold_text):
         what = (
-            "The text is the same, its sentences end in different places: predict on the sentences of the gold file, "
-            f"{convert} --sentences."
+            "The sentences end in different places, and not all words are the same: predict on the gold file, "
+            f"{convert} --words."
         )
     elif elsewhere:
         what = f"This gold sentence is {elsewhere} of the predicted ones: bring both into the same order."
@@ -544,11 +586,13 @@ def evaluate(
 ) -> Evaluation:
     """Score predicted sentences against gold ones, which must have the same words in the same order.
 
-    Intervals come from `resamples` bootstrap samples; with 0 there are none, and numpy is not imported.
+    Sentences that end in different places are joined. Intervals come from `resamples` bootstrap samples; with 0 there
+    are none, and numpy is not imported.
     """
     for name, value in (("resamples", resamples), ("seed", seed)):
         if not isinstance(value, Integral) or value < 0:
             raise InputError(f"{name} is {value!r}; it must be a whole number, 0 or more.")
+    gold, predicted = match_sentences(gold, predicted)
     check_alignment(gold, predicted)
     if not gold:
         raise DataError("there are no sentences to score. Name a gold file that has some.")
@@ -677,6 +721,7 @@ def compare(
         raise InputError(
             f"a comparison needs random samples: {resamples} resamples and {swaps} swaps must be 1 or more"
         )
+    gold, first, second = match_sentences(gold, first, second)
     for name, predicted in zip(names, (first, second), strict=True):
         try:
             check_alignment(gold, predicted)

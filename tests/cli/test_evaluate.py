@@ -127,6 +127,17 @@ def test_disjoint_labels_are_never_hidden(files, tmp_path):
     assert "Warning" not in evaluate(*files[:2]).stderr
 
 
+def test_annotators_who_join_other_sentences(tmp_path):
+    """One annotates an entity across the end of a sentence, which joins two sentences when the text is read."""
+    for name, second in {"a": "ORG 8 20\tYahoo! Japan", "b": "ORG 15 20\tJapan"}.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "1.txt").write_text("Ann saw Yahoo! Japan grew. It rained.")
+        (tmp_path / name / "1.ann").write_text(f"T1\tPER 0 3\tAnn\nT2\t{second}\n")
+    done = evaluate(tmp_path / "a", tmp_path / "b", "-q")
+    assert done.stdout == "P 50.00  R 50.00  F1 50.00\n"
+    assert "Warning: ends of sentences that only one side has, joined to the next sentence: 1" in done.stderr
+
+
 def evaluate_model(model: Path, *arguments: object) -> dict[str, Any]:
     options = ["--format", "json", "--bootstrap", 0, "--device", "cpu"]
     return json.loads(succeed("evaluate", "--model", model, *arguments, *options).stdout)

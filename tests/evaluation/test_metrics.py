@@ -11,6 +11,7 @@ from dataclasses import replace
 import nervaluate
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from nestree.errors import DataError, InputError
 from nestree.evaluation import KINDS, compare, evaluate
@@ -235,7 +236,7 @@ def corpus(*texts, ids=False):
     [
         (corpus("a b", "do n't go", ids=True), corpus("a b", "don't go"), "sentence 2 (s1), word 1", "--words"),
         ([Sentence(["New York", "."])], corpus("New York ."), "sentence 1, word 1", "--words"),
-        (corpus("a b . c d", "e"), corpus("a b .", "c d e"), "sentence 1, word 4", "--sentences"),
+        (corpus("a b . c d", "e"), corpus("a b .", "c d f"), "sentence 1, word 4", "--words"),
         (corpus("a b", "c d", "e"), corpus("a b", "e", "c d"), "sentence 2, word 1", "bring both into the same order"),
         (corpus("a b"), corpus("a c"), "sentence 1, word 2: gold has 'b', predicted has 'c'", "for this gold file"),
         (corpus("a b", "c", "d e", ids=True), corpus("a b"), "sentence 2 (s1), 'c'", "Predict the whole gold file"),
@@ -246,6 +247,30 @@ def corpus(*texts, ids=False):
 def test_misaligned_sentences(gold, predicted, place, remedy):
     with pytest.raises(DataError, match=re.escape(place) + ".*" + re.escape(remedy)):
         evaluate(gold, predicted)
+
+
+@settings(max_examples=50)
+@given(predictions(sides=3), st.data())
+def test_sentences_that_end_in_different_places_are_joined(corpora, data):
+    def join_some(sentences):
+        joined, k = [], 0
+        while k < len(sentences):
+            words, entities = [], []
+            for sentence in sentences[k : (k := k + data.draw(st.integers(1, 3)))]:
+                for e in sentence.entities:
+                    head = None if e.head is None else e.head + len(words)
+                    entities.append(Entity(e.start + len(words), e.end + len(words), e.label, head))
+                words += sentence.words
+            joined.append(Sentence(words, entities))
+        return joined
+
+    expected, found = evaluate(*corpora[:2], resamples=0), evaluate(*map(join_some, corpora[:2]), resamples=0)
+    assert counts(found.entities) == counts(expected.entities)
+    assert group_counts(found.labels) == group_counts(expected.labels)
+    assert group_counts(found.depths) == group_counts(expected.depths)
+    assert (found.heads and replace(found.heads, errors=())) == (expected.heads and replace(expected.heads, errors=()))
+    comparison = compare(*map(join_some, corpora), resamples=1, swaps=1)
+    assert counts(comparison.second.entities) == counts(evaluate(corpora[0], corpora[2], resamples=0).entities)
 
 
 @pytest.mark.parametrize("options", [{"resamples": -1}, {"resamples": "many"}, {"seed": -1}])
