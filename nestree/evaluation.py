@@ -83,11 +83,11 @@ def match_sentences(*sides: Sequence[Sentence]) -> list[Sequence[Sentence]]:
             groups[-1].append(sentence)
             if end in common:
                 groups.append([])
-        matched.append([group[0] if len(group) == 1 else join_words(group) for group in groups[:-1]])
+        matched.append([group[0] if len(group) == 1 else concatenate(group) for group in groups[:-1]])
     return matched
 
 
-def join_words(sentences: Sequence[Sentence]) -> Sentence:
+def concatenate(sentences: Sequence[Sentence]) -> Sentence:
     """One sentence of these words and entities, without text."""
     words: list[str] = []
     entities: list[Entity] = []

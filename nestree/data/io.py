@@ -485,7 +485,7 @@ def parse_events(path: Path) -> Iterator[Event]:
 
     limit, events, depth = current_limits.get(), list[Event](), 0
 
-    def add(kind: str, name: str, attributes: dict[str, str] | None = None) -> None:
+    def add_event(kind: str, name: str, attributes: dict[str, str] | None = None) -> None:
         nonlocal depth
         depth += (kind == "start") - (kind == "end")
         if depth > limit.max_xml_depth:
@@ -495,7 +495,9 @@ def parse_events(path: Path) -> Iterator[Event]:
             )
         events.append(Event(kind, name, attributes or {}, parser.parser.CurrentLineNumber))
 
-    target = SimpleNamespace(start=partial(add, "start"), end=partial(add, "end"), data=partial(add, "text"))
+    target = SimpleNamespace(
+        start=partial(add_event, "start"), end=partial(add_event, "end"), data=partial(add_event, "text")
+    )
     parser = XMLParser(target=target, forbid_dtd=False, forbid_entities=True, forbid_external=True)
     line, length = 1, 0
     try:

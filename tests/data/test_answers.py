@@ -39,6 +39,14 @@ def test_json_lines_hold_forbidden_spans(tmp_path):
         assert not any("forbidden" in what for what in report.counts)
 
 
+def test_null_for_questions_is_none(tmp_path):
+    """Tables that are exported to JSON have a null in each row without a value."""
+    path = write_text(tmp_path / "null.jsonl", '{"tokens": ["It", "rained"], "questions": null, "complete": null}')
+    ((sentence,),) = (document.sentences for document in read(path))
+    assert sentence.complete
+    assert not sentence.extra.get("questions")
+
+
 def test_answers_in_json_lines_become_known_and_forbidden_spans(tmp_path):
     asked = json_questions(questions((0, 4, "PER"), (3, 4, "ORG"), (5, 8, "ORG"), (7, 8, "GPE")))
     path = tmp_path / "questions.jsonl"

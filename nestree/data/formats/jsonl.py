@@ -90,7 +90,7 @@ def parse_sentence(record: Record) -> Sentence:
     entities = [parse_entity(entity) for entity in entity_records(record)]
     complete = common.require(record, "complete", bool, True)
     extra, forbidden = common.without_keys(record, SENTENCE_KEYS), parse_pairs(record, "forbidden")
-    if "questions" in record:
+    if record.get("questions") is not None:
         answered, absent, unanswered = parse_answers(record)
         entities, forbidden = [*entities, *answered], [*forbidden, *absent]
         complete = complete and "complete" in record
